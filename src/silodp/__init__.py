@@ -1,0 +1,54 @@
+"""silodp: client-level differential privacy for federated medical imaging.
+
+import silodp
+
+experiment = silodp.Experiment.load("prostate-small")
+result = silodp.train(experiment)
+print(result.test["dice"], result.epsilon.hospital, result.epsilon.intermediary)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silodp.cohorts import Cohort, Examples, HospitalData
+    from silodp.errors import InputError
+    from silodp.experiment import Experiment
+    from silodp.models.norm import with_norm
+    from silodp.privacy.accountants import Epsilon
+    from silodp.training import Result, resume, train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cohort",
+    "Epsilon",
+    "Examples",
+    "Experiment",
+    "HospitalData",
+    "InputError",
+    "Result",
+    "resume",
+    "train",
+    "with_norm",
+]
+
+_HOMES = {
+    "Cohort": "silodp.cohorts",
+    "Epsilon": "silodp.privacy.accountants",
+    "Examples": "silodp.cohorts",
+    "Experiment": "silodp.experiment",
+    "HospitalData": "silodp.cohorts",
+    "InputError": "silodp.errors",
+    "Result": "silodp.training",
+    "resume": "silodp.training",
+    "train": "silodp.training",
+    "with_norm": "silodp.models.norm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a part when it is first used, so that `silodp --help` does not wait for PyTorch."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'silodp' has no attribute {name!r}")

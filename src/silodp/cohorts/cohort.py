@@ -1,0 +1,142 @@
+"""Who holds which data. A cohort knows nothing of privacy, models or training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from silodp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images with their targets, held as two tensors.
+
+    Attributes:
+        images: (n, channels, height, width); uint8 (0…255) or floating point.
+        targets: (n,) int64 class numbers, or (n, 1, height, width) masks of 0 and 1.
+    """
+
+    images: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Tensor | slice) -> Self:
+        return type(self)(self.images[index], self.targets[index])
+
+    def to(self, device: torch.device) -> Self:
+        return type(self)(self.images.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class HospitalData:
+    """One hospital's images, already divided so that no patient is in two parts."""
+
+    name: str
+    train: Examples
+    validation: Examples
+    test: Examples
+
+    @property
+    def parts(self) -> dict[str, Examples]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The hospitals of one federation."""
+
+    name: str
+    hospitals: tuple[HospitalData, ...]
+
+    @classmethod
+    def from_tensors(
+        cls,
+        hospitals: Mapping[str, tuple[Tensor, Tensor]],
+        *,
+        name: str = "custom",
+        shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
+        seed: int = 0,
+    ) -> Self:
+        """Divides each hospital's (images, targets) at random into train, validation and test.
+
+        Where a patient has several images, divide by patient yourself and build `HospitalData`.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        members = []
+        for hospital, (images, targets) in hospitals.items():
+            if len(images) != len(targets):
+                raise InputError(
+                    f"cohort: {hospital} has {len(images)} images but {len(targets)} targets; "
+                    "give one target an image"
+                )
+            order = torch.randperm(len(images), generator=generator)
+            first = round(shares[0] * len(images))
+            second = first + round(shares[1] * len(images))
+            everything = Examples(images, targets)
+            train, validation, test = (
+                everything[order[part]]
+                for part in (slice(0, first), slice(first, second), slice(second, None))
+            )
+            members.append(HospitalData(hospital, train, validation, test))
+        return cls(name, tuple(members))
+
+    def check(self) -> Self:
+        """Refuses what would break or silently spoil a training: see the messages."""
+        if not self.hospitals:
+            raise InputError("cohort: no hospital; give at least one")
+        names = [hospital.name for hospital in self.hospitals]
+        if len(set(names)) < len(names):
+            raise InputError(f"cohort: two hospitals share a name in {names}; rename one")
+        shape = self.hospitals[0].train.images.shape[1:]
+        for hospital in self.hospitals:
+            for part, examples in hospital.parts.items():
+                _check_part(f"cohort: {hospital.name}, {part}", examples, tuple(shape))
+        if self.hospitals[0].train.targets.ndim == 1:
+            classes = set().union(*(h.train.targets.tolist() for h in self.hospitals))
+            if len(classes) < 2:
+                raise InputError(
+                    f"cohort: the training images are all of class {classes.pop()}; "
+                    "a classifier needs at least two classes"
+                )
+        return self
+
+    def fingerprint(self) -> str:
+        """A hash of everything in the cohort, so that a run resumes on the same data only."""
+        digest = hashlib.sha256()
+        for hospital in self.hospitals:
+            for part, examples in hospital.parts.items():
+                digest.update(f"{hospital.name}/{part}/{tuple(examples.images.shape)}".encode())
+                for tensor in (examples.images, examples.targets):
+                    digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _check_part(where: str, examples: Examples, shape: tuple[int, ...]) -> None:
+    images, targets = examples.images, examples.targets
+    if len(images) == 0:
+        raise InputError(f"{where}: no images; leave the hospital out or give it data")
+    if images.ndim != 4 or tuple(images.shape[1:]) != shape:
+        raise InputError(
+            f"{where}: images of shape {tuple(images.shape)}, expected (n, {', '.join(map(str, shape))})"
+        )
+    if images.is_floating_point() and not bool(torch.isfinite(images).all()):
+        bad = int((~torch.isfinite(images).flatten(1).all(1)).nonzero()[0])
+        raise InputError(f"{where}: image {bad} has NaN or infinite values; mend or remove it")
+    if len(targets) != len(images):
+        raise InputError(f"{where}: {len(images)} images but {len(targets)} targets")
+    if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
+        raise InputError(
+            f"{where}: masks of {tuple(targets.shape[-2:])} for images of {tuple(images.shape[-2:])}"
+        )
+    if targets.ndim not in (1, 4):
+        raise InputError(
+            f"{where}: targets of shape {tuple(targets.shape)}; give (n,) classes or (n, 1, h, w) masks"
+        )

@@ -1,0 +1,107 @@
+"""What a run looks like in a terminal: a line a round, a table at the end; hospital before intermediary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from silodp.training import Result
+
+screen = Console(stderr=True)
+"""Progress and notes; results go to standard output."""
+
+
+@contextmanager
+def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar on a terminal, plain lines elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+    state_column = TextColumn("{task.fields[state]}")
+    with Progress(*columns, state_column, console=screen, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(title, total=rounds, state="")
+
+        def on_round(record: dict[str, Any]) -> None:
+            state = describe_round(record)
+            bar.update(task, completed=record["round"], state=state)
+            if not screen.is_terminal:
+                print(f"{title}: round {record['round']}/{rounds}  {state}", file=sys.stderr, flush=True)
+
+        yield on_round
+
+
+def describe_round(record: Mapping[str, Any]) -> str:
+    """Metric, v, C and both ε of one line of metrics.jsonl."""
+    metric, value = next(iter(record["validation"]["mean"].items()))
+    epsilon = record["epsilon"]
+    hospital, intermediary = show_epsilon(epsilon["hospital"]), show_epsilon(epsilon["intermediary"])
+    parts = [
+        f"{metric} {value:.3f}",
+        f"v {record['intermediaries']}" + (" (capped)" if record["intermediaries_capped"] else ""),
+        f"C {record['clip_bound']:.3g}",
+        f"ε hospital {hospital}, intermediary {intermediary}",
+    ]
+    if not epsilon["covers_everything"]:
+        parts.append("(not all covered)")
+    return "  ".join(parts)
+
+
+def show_epsilon(value: float) -> str:
+    """An ε as people read it; infinity is no privacy at all."""
+    return "∞" if value == float("inf") else f"{value:,.1f}"
+
+
+def show_result(result: Result) -> None:
+    """The end of a run."""
+    summary, epsilon = result.summary, result.epsilon
+    table = Table(title=f"{summary['experiment']}: test, mean over hospitals", title_justify="left")
+    table.add_column("model")
+    for metric in result.test:
+        table.add_column(metric, justify="right")
+    for which in ("last", "best"):
+        test = summary["test"][which]
+        table.add_row(
+            f"{which} round ({test['round']})", *(f"{value:.3f}" for value in test["mean"].values())
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"ε for a hospital {show_epsilon(epsilon.hospital)}, for an intermediary "
+        f"{show_epsilon(epsilon.intermediary)} (δ {summary['delta']:g}, add-or-remove neighbours, "
+        f"v {summary['intermediaries']})",
+        highlight=False,
+    )
+    console.print("not covered by ε: " + "; ".join(summary["not_covered_by_epsilon"]), highlight=False)
+    console.print(f"run folder: {result.folder}", soft_wrap=True, highlight=False)
+
+
+def show_comparison(results: Mapping[str, Result]) -> None:
+    """Several runs side by side: test metrics of the last round's model, v, and ε for both units."""
+    first = next(iter(results.values())).summary
+    table = Table(
+        title=f"test after {first['rounds']} rounds, mean over hospitals; ε at δ = {first['delta']:g}",
+        caption="A smaller ε is more private. Splitting buys accuracy by protecting an intermediary; "
+        "the hospital as a whole is protected far less.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("run")
+    for heading in (*next(iter(results.values())).test, "v", "ε, a hospital", "ε, an intermediary"):
+        table.add_column(heading, justify="right")
+    for title, result in results.items():
+        table.add_row(
+            title,
+            *(f"{value:.3f}" for value in result.test.values()),
+            str(result.summary["intermediaries"]),
+            show_epsilon(result.epsilon.hospital),
+            show_epsilon(result.epsilon.intermediary),
+        )
+    console = Console()
+    console.print(table)
+    for title, result in results.items():
+        console.print(f"{title}: {result.folder}", soft_wrap=True, highlight=False)

@@ -1,0 +1,88 @@
+"""Intermediaries: splitting a hospital into v disjoint parts, and the rules that choose v (Eq. 2, 3)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from silodp.experiment import IntermediarySettings
+
+ESTIMATING = ("adaptive", "initial", "stable", "progressive")
+"""Rules that read un-noised norms (as the authors do): their first round only measures."""
+
+
+def split(samples: int, intermediaries: int, generator: torch.Generator) -> list[Tensor]:
+    """Shuffles 0…samples−1 into `intermediaries` disjoint parts whose sizes differ by at most one."""
+    return list(torch.randperm(samples, generator=generator).tensor_split(intermediaries))
+
+
+def split_sizes(samples: int, intermediaries: int) -> list[int]:
+    """The sizes of `split`'s parts: public, since a training set's size is."""
+    small, larger = divmod(samples, intermediaries)
+    return [small + 1] * larger + [small] * (intermediaries - larger)
+
+
+def most_intermediaries(smallest_hospital: int, min_samples: int) -> int:
+    """The largest v that leaves every intermediary `min_samples` images."""
+    return max(1, smallest_hospital // min_samples)
+
+
+def closed_form(noise_multiplier: float, parameters: int, hospitals: float) -> float:
+    """v* = sqrt(z·√d / N), where the adaptive rule settles if C is the median norm. Needs no data."""
+    return math.sqrt(noise_multiplier * math.sqrt(parameters) / hospitals)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The paper's Eq. 2: noise level ξ, diversity φ and their ratio λ.
+
+    All three come from un-noised norms, so no ε covers them.
+    """
+
+    noise_norm: float  # ‖ζ‖, of the noise that reaches the mean
+    sum_of_norms: float  # Σ‖Δ_ij‖, before clipping
+    norm_of_sum: float  # ‖ΣΔ̂_ij‖, after clipping
+
+    @property
+    def xi(self) -> float:
+        return self.noise_norm / self.norm_of_sum if self.norm_of_sum else math.inf
+
+    @property
+    def phi(self) -> float:
+        return self.sum_of_norms / self.norm_of_sum if self.norm_of_sum else math.inf
+
+    @property
+    def lambda_(self) -> float:
+        return self.noise_norm / self.sum_of_norms if self.sum_of_norms else math.inf
+
+
+def first_count(
+    settings: IntermediarySettings, noise_multiplier: float, parameters: int, hospitals: float
+) -> int:
+    """v of round one, before any cap. Without noise there is nothing to harmonise, so v is 1."""
+    if settings.rule == "closed-form":
+        return max(1, math.floor(closed_form(noise_multiplier, parameters, hospitals)))
+    return settings.count
+
+
+def next_count(
+    settings: IntermediarySettings, count: int, round_: int, ratio: Ratio, hospitals: float
+) -> int:
+    """v of the next round, before any cap: the target is λ = 1/N, reached by v ← v·sqrt(N·λ).
+
+    `stable` grows by whole factors only, `progressive` goes half of the way up, `initial` estimates in
+    round one and keeps it. All of them shrink at once.
+    """
+    if settings.rule not in ESTIMATING or (settings.rule == "initial" and round_ > 1):
+        return count
+    if not math.isfinite(ratio.lambda_):
+        return count  # nobody answered: nothing was measured
+    factor = math.sqrt(hospitals * ratio.lambda_)
+    if factor >= 1 and settings.rule == "stable":
+        return count * math.floor(factor)
+    if factor >= 1 and settings.rule == "progressive":
+        return count + math.floor((factor - 1) * count / 2)
+    return max(1, math.floor(factor * count))

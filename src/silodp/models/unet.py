@@ -1,0 +1,51 @@
+"""The paper's U-Net at any width: five double-convolution levels, transposed convolutions up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from silodp.errors import InputError
+from silodp.models.norm import norm_layer
+
+LEVELS = 4
+
+
+def _block(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for channels in (channels_in, channels_out):
+        layers += [
+            nn.Conv2d(channels, channels_out, 3, padding=1, bias=False),
+            norm_layer(norm, channels_out),
+            nn.ReLU(inplace=True),
+        ]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    """U-Net with `features` channels at full resolution; 32 is the paper's (7.76 M parameters)."""
+
+    def __init__(self, channels: int, outputs: int, features: int, norm: str) -> None:
+        super().__init__()
+        widths = [features * 2**level for level in range(LEVELS + 1)]
+        self.down = nn.ModuleList(
+            _block(below, width, norm) for below, width in zip([channels, *widths], widths, strict=False)
+        )
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * width, width, 2, stride=2) for width in widths[:-1])
+        self.merge = nn.ModuleList(_block(2 * width, width, norm) for width in widths[:-1])
+        self.head = nn.Conv2d(features, outputs, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.shape[-1] % 2**LEVELS or images.shape[-2] % 2**LEVELS:
+            raise InputError(
+                f"model.kind = unet: images of {tuple(images.shape[-2:])} pixels; "
+                f"height and width must be multiples of {2**LEVELS}"
+            )
+        skipped: list[Tensor] = []
+        x = images
+        for level, block in enumerate(self.down):
+            x = block(nn.functional.max_pool2d(x, 2) if level else x)
+            skipped.append(x)
+        for level in reversed(range(LEVELS)):
+            x = self.merge[level](torch.cat([self.up[level](x), skipped[level]], dim=1))
+        return self.head(x)  # type: ignore[no-any-return]

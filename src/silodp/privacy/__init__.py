@@ -1,0 +1,1 @@
+"""What was released, and what that says about a hospital: events, the ledger, the accountants."""

@@ -1,0 +1,151 @@
+"""A run on disk: what it was asked, every round, every release, the checkpoint, the result.
+
+    experiment.toml     fully resolved; running it again gives the same result
+    ledger.jsonl        every release, written before it is used
+    metrics.jsonl       a line a round
+    checkpoint.pt       everything `resume` needs
+    summary.json        the result
+    model.safetensors   the last round's model; model-best.safetensors the best on validation data
+
+Files are replaced as a whole (write, fsync, rename), so a kill at any moment leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.privacy.ledger import Ledger
+
+
+class RunFolder:
+    """The files of one run, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment) -> RunFolder:
+        """A new folder; one that holds anything is left alone."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"--out {path}: exists already; `silodp resume {path}` takes a run up again, "
+                "or give another folder"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        folder = cls(path)
+        folder.hold()
+        write_atomically(path / "experiment.toml", experiment.to_toml().encode())
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        read_experiment(path)
+        folder = cls(path)
+        folder.hold()
+        return folder
+
+    def hold(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{self.path}: another process is running this run; wait for it") from None
+
+    def let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.path / "ledger.jsonl")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rounds on record; a line torn by a crash ends the list."""
+        rounds: list[dict[str, Any]] = []
+        path = self.path / "metrics.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []:
+            if not line.endswith("\n"):
+                break
+            rounds.append(json.loads(line))
+        return rounds
+
+    def add_metrics(self, record: dict[str, Any]) -> None:
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_json(record) + "\n")
+
+    def keep_metrics(self, rounds: int) -> None:
+        """Forgets rounds after the checkpoint: they will be done again."""
+        lines = [_json(record) + "\n" for record in self.metrics() if record["round"] <= rounds]
+        write_atomically(self.path / "metrics.jsonl", "".join(lines).encode())
+
+    def save_checkpoint(self, content: dict[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomically(self.path / "checkpoint.pt", buffer.getbuffer())
+
+    def load_checkpoint(self, device: torch.device) -> dict[str, Any] | None:
+        path = self.path / "checkpoint.pt"
+        if not path.exists():
+            return None
+        return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
+
+    def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
+        from safetensors.torch import save
+
+        write_atomically(self.path / name, save(tensors))
+
+    def summary(self) -> dict[str, Any] | None:
+        path = self.path / "summary.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def save_summary(self, summary: dict[str, Any]) -> None:
+        write_atomically(self.path / "summary.json", (_json(summary, indent=2) + "\n").encode())
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment of a run folder."""
+    if not (folder / "experiment.toml").is_file():
+        raise InputError(f"{folder}: no run is there (no experiment.toml); start one with `silodp run`")
+    return Experiment.load(folder / "experiment.toml")
+
+
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
+    """Readers see the old file or the new one, never a part, even if the machine stops."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _json(content: Any, indent: int | None = None) -> str:
+    return json.dumps(_plain(content), indent=indent)
+
+
+def _plain(content: Any) -> Any:
+    """JSON knows neither NaN nor infinity: both become null (an ε of null is no guarantee at all)."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

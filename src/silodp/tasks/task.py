@@ -1,0 +1,29 @@
+"""The shape of a task: plain functions in a frozen record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loss and the metrics that go with it.
+
+    Attributes:
+        name: as in `experiment.task`.
+        headline: the metric by which the best round is chosen and that progress shows; larger is better.
+        outputs: how many output channels the network needs, from the training targets.
+        loss: mean loss of a batch from (logits, targets).
+        metrics: every metric of a set of images from (logits, targets); NaN where it is not defined.
+        quick_metrics: those that are cheap enough for every round.
+    """
+
+    name: str
+    headline: str
+    outputs: Callable[[Tensor], int]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    metrics: Callable[[Tensor, Tensor], dict[str, float]]
+    quick_metrics: Callable[[Tensor, Tensor], dict[str, float]]

@@ -1,0 +1,82 @@
+import math
+
+import pytest
+import torch
+from conftest import blob_cohort
+
+from silodp.exchange import RoundPlan
+from silodp.experiment import LocalSettings
+from silodp.hospital import Hospital
+from silodp.local_training import LocalTrainer
+from silodp.models import UNet
+from silodp.parameters import FlatModel
+from silodp.sketch import signs
+from silodp.tasks import task_named
+
+CPU = torch.device("cpu")
+
+
+def hospital(**settings: object) -> tuple[Hospital, torch.Tensor]:
+    torch.manual_seed(0)
+    model = FlatModel(UNet(1, 1, 2, "batch"), CPU)
+    local = LocalSettings.model_validate({"learning_rate": 0.01, "batch_size": 4} | settings)
+    trainer = LocalTrainer(model, task_named("segmentation"), local)
+    return Hospital(blob_cohort().hospitals[0], trainer, signs(len(model), CPU), 0), model.values.clone()
+
+
+def plan(start: torch.Tensor, v: int, bound: float | None, number: int = 1, **more: object) -> RoundPlan:
+    return RoundPlan(number, start, v, bound, ("hospital-0",), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bound", [0.05, 0.5, math.inf])
+def test_the_answer_is_the_sum_of_clipped_updates(bound: float) -> None:
+    """The unclipped updates, asked for apart, clipped and summed here, are what the hospital sends."""
+    one, start = hospital(state="fresh")
+    raw = one.train(plan(start, 3, None)).clipped_sum
+    sent = one.train(plan(start, 3, bound))
+    norms = raw.double().norm(dim=1)
+    expected = (raw * (bound / norms).clamp(max=1)[:, None]).sum(0).float()
+    torch.testing.assert_close(sent.clipped_sum, expected, rtol=1e-4, atol=1e-6)
+    assert float(sent.clipped_sum.double().norm()) <= 3 * bound
+    assert sent.bits == pytest.approx(float((norms <= bound).sum()) - 1.5)
+    assert sent.measurements is not None
+    torch.testing.assert_close(sent.measurements.norms, norms)
+
+
+def test_scaling_by_steps_and_preconditioner_comes_before_clipping() -> None:
+    """Clipping first would leave norms above the bound after division by a small preconditioner."""
+    one, start = hospital(state="fresh")
+    divisor = torch.full_like(start, 1e-3)
+    sent = one.train(plan(start, 2, 0.5, divisor=divisor, normalise_steps=True))
+    assert float(sent.clipped_sum.double().norm()) <= 2 * 0.5
+    plain = one.train(plan(start, 2, math.inf))
+    scaled = one.train(plan(start, 2, math.inf, divisor=divisor))
+    torch.testing.assert_close(scaled.clipped_sum, plain.clipped_sum * 1e3, rtol=1e-4, atol=1e-3)
+    steps = one.train(plan(start, 2, math.inf, normalise_steps=True))
+    torch.testing.assert_close(
+        steps.clipped_sum, plain.clipped_sum / 2, rtol=1e-4, atol=1e-6
+    )  # 6 images, batch 4
+
+
+def test_kept_states_follow_v() -> None:
+    one, start = hospital(state="kept")
+    one.train(plan(start, 2, 1.0))
+    assert [float(state["step"]) for state in one.states] == [2.0, 2.0]
+    mean = torch.stack([state["exp_avg"] for state in one.states]).mean(0)
+    states = one._states_for(3)
+    assert len(states) == 3
+    for state in states:
+        torch.testing.assert_close(state["exp_avg"], mean)
+
+
+def test_nothing_un_noised_is_sent_unless_the_plan_asks() -> None:
+    one, start = hospital()
+    assert one.train(plan(start, 2, 1.0, measure=False)).measurements is None
+
+
+def test_a_round_depends_on_its_number_and_not_on_what_ran_before() -> None:
+    one, start = hospital(state="fresh", augmentation="affine-flip")
+    first = one.train(plan(start, 2, 1.0, number=4)).clipped_sum
+    one.train(plan(start, 3, 1.0, number=9))
+    torch.testing.assert_close(one.train(plan(start, 2, 1.0, number=4)).clipped_sum, first, rtol=0, atol=0)
+    assert not torch.equal(one.train(plan(start, 2, 1.0, number=5)).clipped_sum, first)

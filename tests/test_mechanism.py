@@ -1,0 +1,216 @@
+"""The door. Each test names a way in which a guarantee could be broken."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
+from silodp.experiment import ClippingSettings, ParticipationSettings
+from silodp.mechanism import Mechanism, Release
+from silodp.sketch import signs, sketch
+
+SIZE = 20_000
+ALL = ParticipationSettings()
+
+
+def mechanism(z: float, rule: str = "fixed", hospitals: float = 3, **clipping: float) -> Mechanism:
+    return Mechanism(z, ClippingSettings.model_validate({"rule": rule} | clipping), ALL, hospitals)
+
+
+def plan(
+    v: int = 2, bound: float | None = 1.0, size: int = SIZE, hospitals: int = 3, **more: object
+) -> RoundPlan:
+    names = tuple(f"h{number}" for number in range(hospitals))
+    return RoundPlan(1, torch.zeros(size), v, bound, names, **more)  # type: ignore[arg-type]
+
+
+def answer(name: str, vector: Tensor, bits: float = 0.0, images: int = 10) -> HospitalUpdate:
+    return HospitalUpdate(name, vector, bits, images)
+
+
+def release(
+    door: Mechanism, asked: RoundPlan, *updates: HospitalUpdate, seed: int = 0, **more: bool
+) -> Release:
+    return door.release(asked, updates, torch.Generator().manual_seed(seed), more.get("estimates", False))
+
+
+def nobody(door: Mechanism, asked: RoundPlan, seed: int = 0) -> Release:
+    return release(door, asked, seed=seed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    z=st.floats(0.1, 3),
+    bound=st.floats(0.01, 50),
+    v=st.integers(1, 20),
+    hospitals=st.integers(1, 20),
+    seed=st.integers(0),
+)
+def test_noise_on_the_mean_has_standard_deviation_zC_over_Nv(
+    z: float, bound: float, v: int, hospitals: int, seed: int
+) -> None:
+    seen = nobody(mechanism(z, hospitals=hospitals), plan(v, bound), seed % 2**31)
+    sigma = z * bound / (hospitals * v)
+    assert seen.noise_std == pytest.approx(sigma)
+    # n·s²/σ² is χ² with n degrees of freedom: five standard deviations are 5·sqrt(2/n).
+    assert float(seen.mean.double().square().mean()) == pytest.approx(sigma**2, rel=5 * math.sqrt(2 / SIZE))
+    assert abs(float(seen.mean.double().mean())) < 5 * sigma / math.sqrt(SIZE)
+
+
+def test_noise_is_added_once_whatever_v_is() -> None:
+    sums = [nobody(mechanism(1.0), plan(v)).mean * 3 * v for v in (1, 4, 16)]
+    for other in sums[1:]:
+        torch.testing.assert_close(other, sums[0])
+
+
+def test_noise_uses_the_bound_that_clipped_this_round() -> None:
+    """Flower and FL4Health scale by the next round's bound; with a moving C that is another number."""
+    door = mechanism(0.5, "quantile", learning_rate=5.0)
+    seen = release(door, plan(bound=2.0), answer("h0", torch.zeros(SIZE), bits=1.0))
+    share = math.sqrt(1 - door.clipping.bit_share)
+    assert seen.noise_std == pytest.approx(0.5 / share * 2.0 / 6)
+    assert seen.events[0].clip_bound == 2.0
+
+
+def test_quantile_bits_and_update_together_cost_exactly_z() -> None:
+    update, bits = nobody(mechanism(0.7, "quantile"), plan(v=5)).events
+    assert (update.released, bits.released) == ("model update", "clip quantile")
+    assert update.noise_multiplier**-2 + bits.noise_multiplier**-2 == pytest.approx(0.7**-2)
+    assert update.hospital_noise_multiplier == pytest.approx(update.noise_multiplier / 5)
+
+
+def test_noise_on_the_bits_is_half_their_multiplier() -> None:
+    door = mechanism(1.0, "quantile", bit_share=0.25)
+    asked = plan(v=1, size=1)
+    values = torch.tensor([nobody(door, asked, seed).fraction_below or 0.0 for seed in range(4000)])
+    # Nobody answered: ½, and noise z_b/2 on the sum with z_b = z/√share = 2, over 3 hospitals.
+    assert float(values.mean()) == pytest.approx(0.5, abs=5 * (1 / 3) / math.sqrt(4000))
+    assert float(values.std()) == pytest.approx(1 / 3, rel=5 / math.sqrt(2 * 4000))
+
+
+def test_an_absent_hospital_changes_neither_denominator_nor_noise() -> None:
+    door, ones = mechanism(0.5), torch.full((SIZE,), 1e-3)
+    everyone = release(door, plan(), *(answer(f"h{i}", ones) for i in range(3)))
+    two = release(door, plan(), *(answer(f"h{i}", ones) for i in range(2)))
+    assert two.noise_std == everyone.noise_std
+    torch.testing.assert_close(everyone.mean - two.mean, ones / 6)
+    assert two.absent == {"h2": "it did not answer"}
+
+
+def test_poisson_sampling_divides_by_the_expected_count() -> None:
+    """FL4Health divides by the realised count, which is private and moves the sensitivity."""
+    door = Mechanism(
+        0.0, ClippingSettings(rule="fixed"), ParticipationSettings(rule="poisson", rate=0.5), 1.5
+    )
+    ones = torch.full((SIZE,), 1e-3)
+    seen = release(door, plan(v=1), answer("h1", ones))
+    torch.testing.assert_close(seen.mean, ones / 1.5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    v=st.integers(1, 8), bound=st.floats(1e-3, 1e3), scale=st.floats(1e-6, 1e6), seed=st.integers(0, 2**31)
+)
+def test_one_hospital_moves_the_sum_by_at_most_v_times_C_even_if_it_lies(
+    v: int, bound: float, scale: float, seed: int
+) -> None:
+    door, asked = mechanism(0.3), plan(v, bound, size=500)
+    vector = torch.randn(500, generator=torch.Generator().manual_seed(seed)) * scale
+    with_it = release(door, asked, answer("h0", vector)).mean
+    without = nobody(door, asked).mean
+    moved = torch.linalg.vector_norm((with_it - without).double()) * 3 * v
+    assert float(moved) <= v * bound * (1 + 1e-3)  # the difference of two single-precision means
+
+
+def test_lying_bits_are_held_to_what_v_intermediaries_can_send() -> None:
+    door = mechanism(0.0, "quantile")
+    seen = release(door, plan(v=2), answer("h0", torch.zeros(SIZE), bits=1e9))
+    assert seen.fraction_below == pytest.approx(0.5 + 1 / 6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38])
+def test_a_broken_update_counts_as_absent_and_harms_nobody(bad: float) -> None:
+    door, ones, broken = mechanism(0.5), torch.full((SIZE,), 1e-3), torch.ones(SIZE)
+    broken[7] = bad
+    seen = release(door, plan(), answer("h0", ones), answer("h1", broken))
+    if math.isfinite(bad):  # huge but finite: clipped like any other
+        assert "h1" not in seen.absent
+    else:
+        assert seen.absent["h1"] == "its update is NaN or infinite"
+        torch.testing.assert_close(seen.mean, release(door, plan(), answer("h0", ones)).mean)
+    assert bool(torch.isfinite(seen.mean).all())
+
+
+def test_answering_twice_or_unasked_counts_nothing() -> None:
+    door, ones = mechanism(0.0), torch.full((SIZE,), 1e-3)
+    once = release(door, plan(), answer("h0", ones))
+    more = release(door, plan(), answer("h0", ones), answer("h0", ones), answer("stranger", ones))
+    torch.testing.assert_close(more.mean, once.mean)
+    assert more.absent["stranger"] == "it answered without being asked"
+
+
+def test_a_zero_update_does_not_break_the_round() -> None:
+    for rule, bound in (("fixed", 1.0), ("quantile", 1.0), ("median", None)):
+        vector = torch.zeros(2, SIZE) if bound is None else torch.zeros(SIZE)
+        seen = release(mechanism(0.5, rule), plan(bound=bound), answer("h0", vector))
+        assert bool(torch.isfinite(seen.mean).all())
+
+
+def test_the_median_bound_is_this_rounds_and_marked_unprotected() -> None:
+    door, asked = mechanism(0.0, "median"), plan(v=3, bound=None, hospitals=1, size=3)
+    updates = torch.diag(torch.tensor([1.0, 2.0, 30.0]))
+    seen = release(door, asked, answer("h0", updates))
+    assert seen.clip_bound == pytest.approx(2.0)
+    torch.testing.assert_close(seen.mean * 9, torch.tensor([1.0, 2.0, 2.0]), rtol=1e-5, atol=1e-5)
+    assert [(event.released, event.protected) for event in seen.events] == [
+        ("model update", True),
+        ("median norm", False),
+    ]
+
+
+def test_reading_the_noise_ratio_is_an_unprotected_event() -> None:
+    quiet = nobody(mechanism(0.5), plan())
+    assert all(event.protected for event in quiet.events)
+    door = mechanism(0.5)
+    loud = door.release(plan(), [], torch.Generator().manual_seed(0), True)
+    assert [event.released for event in loud.events if not event.protected] == ["noise ratio"]
+
+
+def test_the_same_noise_gives_the_same_digest_and_other_noise_another() -> None:
+    door = mechanism(0.5)
+    digests = [nobody(door, plan(), seed).events[0].digest for seed in (1, 1, 2)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_xi_phi_and_cosines_are_the_papers() -> None:
+    """Two intermediaries with known updates; the figures are worked out by hand."""
+    updates = torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 2.0]])
+    fixed = signs(3, torch.device("cpu"))
+    measured = Measurements(
+        updates.double().norm(dim=1), torch.stack([sketch(u, fixed) for u in updates]), torch.tensor(0.5)
+    )
+    total = updates[0] / 5 * 2 + updates[1]  # clipped at 2
+    asked = plan(v=2, bound=2.0, size=3, hospitals=1)
+    door = mechanism(1.0, hospitals=1)
+    seen = door.release(
+        asked, [HospitalUpdate("h0", total, 0, 4, measured)], torch.Generator().manual_seed(3), False
+    )
+    assert seen.unprotected is not None
+    ratio = seen.unprotected.ratio
+    noise = (seen.mean - total / 2).norm()
+    norm_of_sum = math.sqrt(4 + 4)
+    assert ratio.xi == pytest.approx(float(noise) / norm_of_sum, rel=1e-5)
+    assert ratio.phi == pytest.approx((5 + 2) / norm_of_sum, rel=1e-5)
+    # Both have cosine 2/√8 with the sum.
+    assert seen.unprotected.cosine_std == pytest.approx(0.0, abs=1e-6)
+
+
+def test_without_noise_the_event_says_so() -> None:
+    (event,) = nobody(mechanism(0.0, "none"), plan(bound=math.inf)).events
+    assert event.protected
+    assert event.noise_multiplier == 0
+    assert event.clip_bound is None
