@@ -1,4 +1,6 @@
+import gc
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -80,3 +82,26 @@ def test_a_round_depends_on_its_number_and_not_on_what_ran_before() -> None:
     one.train(plan(start, 3, 1.0, number=9))
     torch.testing.assert_close(one.train(plan(start, 2, 1.0, number=4)).clipped_sum, first, rtol=0, atol=0)
     assert not torch.equal(one.train(plan(start, 2, 1.0, number=5)).clipped_sum, first)
+
+
+@pytest.mark.parametrize("bound", [0.5, math.inf, None])
+def test_memory_does_not_grow_with_intermediaries(
+    bound: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts the vectors of the model's size that are alive in every local step."""
+    one, start = hospital(state="fresh")
+    most: dict[int, int] = {}
+    step = LocalTrainer._step
+
+    def counting(self: LocalTrainer, *arguments: Any) -> torch.Tensor:
+        alive = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.numel() == len(start)]
+        most[v] = max(most.get(v, 0), len({t.data_ptr() for t in alive}))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(LocalTrainer, "_step", counting)
+    for v in (1, 6):
+        one.train(plan(start, v, bound))
+    if bound is None:  # the authors' median needs every update of the round
+        assert most[6] > most[1]
+    else:
+        assert most[6] <= most[1]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from silodp import Examples
 from silodp.experiment import LocalSettings
@@ -15,7 +16,6 @@ from silodp.local_training import (
     planned_steps,
     step_normaliser,
 )
-from silodp.models import UNet
 from silodp.parameters import FlatModel
 from silodp.tasks import task_named
 
@@ -29,9 +29,14 @@ def examples(count: int = 12) -> Examples:
     return Examples(images, (images > 0.5).float())
 
 
+def smooth_network() -> nn.Module:
+    """No gradient is zero, so Adam's steps do not hang on the last bit of rounding."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
+
+
 def trainer(**settings: object) -> LocalTrainer:
     torch.manual_seed(0)
-    return LocalTrainer(FlatModel(UNet(1, 1, 2, "batch"), CPU), TASK, LocalSettings.model_validate(settings))
+    return LocalTrainer(FlatModel(smooth_network(), CPU), TASK, LocalSettings.model_validate(settings))
 
 
 @given(st.integers(2, 500), st.integers(2, 64))
@@ -60,7 +65,7 @@ def test_step_normaliser_is_the_reach_of_constant_gradients() -> None:
                 point.grad = -torch.ones(1, dtype=torch.float64)
                 sgd.step()
             settings = LocalSettings(optimizer="sgd", momentum=momentum)
-            assert step_normaliser(steps, settings) == pytest.approx(float(point))
+            assert step_normaliser(steps, settings) == pytest.approx(point.item())
     assert step_normaliser(7, LocalSettings(optimizer="adam")) == 7
 
 
@@ -87,7 +92,7 @@ def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
             TASK.loss(plain(data.images[batch]), data.targets[batch]).backward()
             other.step()
     for one, two in zip(local.model.module.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-3, atol=2e-4)
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
 def test_kept_state_goes_on_and_fresh_state_starts_again() -> None:

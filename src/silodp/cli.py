@@ -86,11 +86,11 @@ def demo(
     """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
     from silodp.demo import demo_experiments
     from silodp.display import progress, show_comparison
+    from silodp.run_folder import refuse_used
     from silodp.training import free_folder, train
 
     folder = out or free_folder("demo")
-    if folder.exists():
-        raise InputError(f"--out {folder}: exists already; give another folder")
+    refuse_used(folder)
     results = {}
     for title, experiment in demo_experiments().items():
         with progress(title, experiment.rounds) as on_round:

@@ -13,10 +13,11 @@ Files are replaced as a whole (write, fsync, rename), so a kill at any moment le
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,11 +39,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> RunFolder:
         """A new folder; one that holds anything is left alone."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(
-                f"--out {path}: exists already; `silodp resume {path}` takes a run up again, "
-                "or give another folder"
-            )
+        refuse_used(path)
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
         folder.hold()
@@ -91,9 +88,8 @@ class RunFolder:
         write_atomically(self.path / "metrics.jsonl", "".join(lines).encode())
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        write_atomically(self.path / "checkpoint.pt", buffer.getbuffer())
+        with replacing(self.path / "checkpoint.pt") as file:
+            torch.save(content, file)
 
     def load_checkpoint(self, device: torch.device) -> dict[str, Any] | None:
         path = self.path / "checkpoint.pt"
@@ -114,6 +110,14 @@ class RunFolder:
         write_atomically(self.path / "summary.json", (_json(summary, indent=2) + "\n").encode())
 
 
+def refuse_used(path: Path) -> None:
+    """A run goes into a folder that is new or empty."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"--out {path}: exists already; give another folder, or take a run up with `silodp resume {path}`"
+        )
+
+
 def read_experiment(folder: Path) -> Experiment:
     """The experiment of a run folder."""
     if not (folder / "experiment.toml").is_file():
@@ -121,11 +125,12 @@ def read_experiment(folder: Path) -> Experiment:
     return Experiment.load(folder / "experiment.toml")
 
 
-def write_atomically(path: Path, content: bytes | memoryview) -> None:
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Readers see the old file or the new one, never a part, even if the machine stops."""
     temporary = path.with_name(path.name + ".part")
     with temporary.open("wb") as file:
-        file.write(content)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
@@ -134,6 +139,11 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    with replacing(path) as file:
+        file.write(content)
 
 
 def _json(content: Any, indent: int | None = None) -> str:

@@ -23,7 +23,7 @@ from silodp.intermediary import ESTIMATING
 from silodp.local_training import LocalTrainer
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import Epsilon, spent
-from silodp.run_folder import RunFolder, read_experiment
+from silodp.run_folder import RunFolder, read_experiment, refuse_used
 from silodp.sketch import signs
 from silodp.tasks import task_named
 
@@ -71,8 +71,9 @@ def train(
         device: "auto", "cpu" or "cuda".
         on_round: called with each line of metrics.jsonl.
     """
-    run = _Run(experiment, cohort, model, _device(device))
     path = Path(out) if out is not None else free_folder(experiment.name)
+    refuse_used(path)
+    run = _Run(experiment, cohort, model, _device(device))
     folder = RunFolder.create(path, run.experiment)
     try:
         run.save(folder)

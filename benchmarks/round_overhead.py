@@ -1,0 +1,77 @@
+"""How much a private round costs over the bare training loop with the same steps.
+
+Both run in this process, in turn, on the same data: the bare loop is an ordinary PyTorch model with an
+ordinary fused Adam; the round adds splitting, optimizer states, differences, norms, clipping, the sum,
+noise, the ledger's digest and fsync, and the server step. Validation and the checkpoint are timed apart.
+
+    python benchmarks/round_overhead.py [PRESET] [REPEATS]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from silodp import Experiment
+from silodp.cohorts import load_cohort
+from silodp.intermediary import split_sizes
+from silodp.local_training import batch_count, network_input, planned_steps
+from silodp.models import build_model
+from silodp.run_folder import RunFolder
+from silodp.tasks import task_named
+from silodp.training import _Run
+
+
+def bare_loop(experiment: Experiment, intermediaries: int) -> float:
+    """Seconds for the same optimizer steps on the same batch sizes, and nothing else."""
+    cohort, task = load_cohort(experiment.cohort), task_named(experiment.task)
+    images = cohort.hospitals[0].train.images
+    outputs = task.outputs(cohort.hospitals[0].train.targets)
+    model = build_model(experiment.model, images.shape[1], outputs, 0).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(model.parameters(), experiment.local.learning_rate, amsgrad=True, fused=True)
+    started = time.perf_counter()
+    for hospital in cohort.hospitals:
+        for size in split_sizes(len(hospital.train), intermediaries):
+            batches = torch.randperm(size).tensor_split(batch_count(size, experiment.local.batch_size))
+            for step in range(planned_steps(size, experiment.local)):
+                batch = hospital.train[batches[step % len(batches)]]
+                optimizer.zero_grad()
+                task.loss(model(network_input(batch.images)), batch.targets).backward()
+                optimizer.step()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    preset = sys.argv[1] if len(sys.argv) > 1 else "prostate-small"
+    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 10
+    experiment = Experiment.load(preset, {"rounds": repeats + 1})
+    run = _Run(experiment, None, None, torch.device("cpu"))
+    with tempfile.TemporaryDirectory() as directory:
+        folder = RunFolder.create(Path(directory) / "run", run.experiment)
+        ratios, checkpoints, validations = [], [], []
+        for number, done in enumerate(run.federation.rounds(run.state, folder.ledger())):
+            bare = bare_loop(run.experiment, done.plan.intermediaries)
+            started = time.perf_counter()
+            run.save(folder)
+            saved = time.perf_counter()
+            run.engine.evaluate(run.state.parameters, "validation", thorough=False)
+            validated = time.perf_counter()
+            if number == 0:
+                continue  # the first round warms up the kernels of both
+            ratios.append(done.seconds / bare)
+            checkpoints.append((saved - started) / bare)
+            validations.append((validated - saved) / bare)
+            print(f"round {done.seconds:.2f} s, bare loop {bare:.2f} s, ratio {ratios[-1]:.3f}", flush=True)
+        print(f"{preset}, v = {done.plan.intermediaries}, {len(run.model):,} parameters, {repeats} rounds")
+        print(f"round over bare loop, median: {statistics.median(ratios):.3f}")
+        print(f"checkpoint over bare loop, median: {statistics.median(checkpoints):.3f}")
+        print(f"validation over bare loop, median: {statistics.median(validations):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The ledger: what was released stands on disk first, and nobody can quietly take it back."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from silodp.errors import InputError
+from silodp.privacy.events import Event
+from silodp.privacy.ledger import Ledger
+
+
+def event(round_: int, digest: str = "d") -> Event:
+    return Event(round_, "model update", True, 0.5, 15, 1.25, "all", 1.0, digest=f"{digest}{round_}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.jsonl"
+
+
+@pytest.fixture
+def three(path: Path) -> list[Event]:
+    """A ledger of three rounds on disk."""
+    events = [event(1), event(2), event(3)]
+    ledger = Ledger(path)
+    for one in events:
+        ledger.record([one])
+    return events
+
+
+def test_events_come_back_as_they_were(path: Path) -> None:
+    quantile = Event(1, "clip quantile", True, 0.1, 3, None, "poisson", 0.3, digest="é\n")
+    median = Event(1, "median norm", False, 0.0, 3, 2.0, "fraction", 2 / 3)
+    Ledger(path).record([event(1), quantile])
+    again = Ledger(path)
+    again.record([median])
+    assert Ledger(path).events == [event(1), quantile, median]
+
+
+def test_a_new_ledger_is_an_empty_file(path: Path) -> None:
+    assert Ledger(path).events == []
+    assert path.read_bytes() == b""
+    assert Ledger(path).events == []
+
+
+def test_lines_are_readable_json(path: Path, three: list[Event]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    assert {line["noise_multiplier"] for line in lines} == {0.5}
+    assert len({line["chain"] for line in lines}) == 3
+
+
+def test_a_torn_last_line_is_dropped_wherever_it_tore(path: Path, three: list[Event]) -> None:
+    content = path.read_bytes()
+    whole = content[: content[:-1].rindex(b"\n") + 1]
+    for cut in range(len(whole) + 1, len(content), 7):
+        path.write_bytes(content[:cut])
+        assert Ledger(path).events == three[:2]
+        assert path.read_bytes() == whole
+
+
+def test_a_ledger_goes_on_after_a_torn_line(path: Path, three: list[Event]) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+    Ledger(path).record([event(3), event(4)])
+    assert Ledger(path).events == [*three, event(4)]
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("noise_multiplier", 5.0), ("contributions", 1), ("round", 9), ("protected", False), ("digest", "x")],
+)
+def test_a_changed_line_is_refused(
+    path: Path, three: list[Event], line: int, field: str, value: object
+) -> None:
+    lines = path.read_text().splitlines()
+    lines[line] = json.dumps(json.loads(lines[line]) | {field: value})
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=rf"line {line + 1}: .*changed"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_a_deleted_line_is_refused(path: Path, three: list[Event], line: int) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:line] + lines[line + 1 :]))
+    with pytest.raises(InputError, match=rf"line {line + 1}: .*changed"):
+        Ledger(path)
+
+
+def test_swapped_lines_are_refused(path: Path, three: list[Event]) -> None:
+    first, second, third = path.read_text().splitlines(keepends=True)
+    path.write_text(second + first + third)
+    with pytest.raises(InputError, match="line 1"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize("content", ["hello\n", "\n", "[]\n", "{}\n", '{"chain": "", "colour": 1}\n', "3\n"])
+def test_what_is_no_entry_is_refused(path: Path, content: str) -> None:
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"ledger\.jsonl, line 1: not a ledger entry"):
+        Ledger(path)
+
+
+def test_a_refused_ledger_is_left_as_it_was(path: Path, three: list[Event]) -> None:
+    spoilt = path.read_text().replace("0.5", "5.0", 1) + "torn"
+    path.write_text(spoilt)
+    with pytest.raises(InputError):
+        Ledger(path)
+    assert path.read_text() == spoilt
+
+
+def test_the_same_release_drawn_again_counts_once(path: Path, three: list[Event]) -> None:
+    content = path.read_bytes()
+    for ledger in (Ledger(path), Ledger(path)):
+        ledger.record(three)
+        assert ledger.events == three
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "change", [{"digest": "other"}, {"noise_multiplier": 0.4}, {"contributions": 2}, {"round": 4}]
+)
+def test_another_release_counts_again(path: Path, three: list[Event], change: dict[str, object]) -> None:
+    other = replace(three[-1], **change)  # type: ignore[arg-type]
+    Ledger(path).record([other])
+    assert Ledger(path).events == [*three, other]
+
+
+def test_record_returns_only_when_the_events_are_on_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(path)
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, path.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ledger.record([event(1), event(2)])
+    assert synced[-1] == (path.stat().st_ino, path.read_text())
+    assert synced[-1][1].count("\n") == 2
+
+
+@pytest.mark.xfail(strict=True, reason="record counts an event before it is written")
+def test_an_event_that_could_not_be_written_is_written_next_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(path)
+
+    def full(descriptor: int) -> None:
+        path.write_bytes(b"")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            ledger.record([event(1)])
+    ledger.record([event(1)])
+    assert Ledger(path).events == [event(1)]

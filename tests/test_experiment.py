@@ -1,0 +1,261 @@
+"""Settings: every mistake is named with its field, its value and the way out."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silodp.errors import InputError
+from silodp.experiment import Experiment, delta_by_rule, preset_names
+
+CLASSIFICATION: dict[str, Any] = {
+    "task": "classification",
+    "cohort": {"kind": "synthetic-ct"},
+    "model": {"kind": "densenet"},
+}
+
+
+def refused(*changes: str, tree: dict[str, Any] | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        Experiment.build(tree or {}, changes)
+    return str(caught.value)
+
+
+def test_an_unknown_key_is_named_with_the_valid_ones() -> None:
+    message = refused(tree={"colour": "red"})
+    assert message.startswith("colour: no such setting")
+    assert all(key in message for key in ("name", "rounds", "privacy", "participation"))
+
+
+def test_an_unknown_key_in_a_section_is_named_with_that_sections_keys() -> None:
+    message = refused(tree={"privacy": {"noise": 1.0}})
+    assert message.startswith("privacy.noise: no such setting")
+    assert "noise_multiplier" in message
+    assert "delta" in message
+    assert "rounds" not in message
+
+
+def test_an_unknown_section_is_named() -> None:
+    assert refused("privat.noise_multiplier=1").startswith("privat: no such setting")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rounds", "0"),
+        ("rounds", "2.5"),
+        ("seed", "-1"),
+        ("name", "'a b'"),
+        ("task", "'detection'"),
+        ("cohort.image_size", "8"),
+        ("cohort.channels", "2"),
+        ("local.batch_size", "1"),
+        ("local.learning_rate", "0.0"),
+        ("local.momentum", "1.0"),
+        ("intermediaries.count", "0"),
+        ("clipping.bound", "-1.0"),
+        ("clipping.bound", "inf"),
+        ("clipping.quantile", "1.0"),
+        ("clipping.bit_share", "0.0"),
+        ("privacy.noise_multiplier", "-0.5"),
+        ("privacy.noise_multiplier", "nan"),
+        ("privacy.noise_multiplier", "inf"),
+        ("privacy.delta", "0.0"),
+        ("privacy.delta", "1.0"),
+        ("privacy.delta", "nan"),
+        ("participation.rate", "0.0"),
+        ("participation.rate", "1.5"),
+        ("server.beta2", "1.0"),
+        ("privacy", "3"),
+    ],
+)
+def test_a_value_out_of_range_is_named(field: str, value: str) -> None:
+    assert refused(f"{field}={value}").startswith(f"{field} = {value}: ")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_resolves_and_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
+    preset = Experiment.load(name)
+    assert preset.name == name
+    complete = preset.resolve(preset.cohort.hospitals or 6)
+    path = tmp_path / "experiment.toml"
+    path.write_text(complete.to_toml(), encoding="utf-8")
+    assert Experiment.load(path) == complete
+    assert complete.resolve(complete.cohort.hospitals or 6) == complete
+
+
+def test_there_is_a_preset() -> None:
+    assert "prostate-small" in preset_names()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    description=st.text(max_size=40),
+    z=st.floats(0, 1e6),
+    delta=st.floats(1e-300, 0.999),
+    blocks=st.lists(st.integers(1, 99), max_size=5),
+    seed=st.integers(0, 2**62),
+)
+def test_toml_keeps_every_digit(
+    description: str, z: float, delta: float, blocks: list[int], seed: int
+) -> None:
+    experiment = Experiment.build(
+        {
+            "description": description,
+            "seed": seed,
+            "model": {"blocks": blocks},
+            "privacy": {"noise_multiplier": z, "delta": delta},
+        }
+    ).resolve(6)
+    again = Experiment.build(tomllib.loads(experiment.to_toml()))
+    assert again == experiment
+    assert (again.privacy.noise_multiplier, again.privacy.delta) == (z, delta)
+
+
+@pytest.mark.parametrize(
+    ("hospitals", "delta"), [(1, 0.1), (2, 0.1), (6, 0.1), (10, 0.1), (11, 0.01), (20, 0.01), (100, 0.01)]
+)
+def test_delta_is_the_papers(hospitals: int, delta: float) -> None:
+    assert delta_by_rule(hospitals) == pytest.approx(delta, rel=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 10**6))
+def test_delta_is_the_largest_power_of_ten_below_one_over_n(hospitals: int) -> None:
+    inverse = round(1 / delta_by_rule(hospitals))
+    assert inverse in [10**k for k in range(1, 8)]
+    assert inverse >= hospitals > inverse // 10 or (inverse, hospitals) == (10, 1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "z", "rate"),
+    [
+        ("fedavg", 0.5, 1.0),
+        ("fednova", 0.5, 1.0),
+        ("fedadam", 0.5, 0.03),
+        ("dp2-rmsprop", 0.5, 1e-4),
+        ("dp2-rmsprop", 0.0, 1e-3),
+    ],
+)
+def test_resolving_fills_in_the_papers_figures(optimizer: str, z: float, rate: float) -> None:
+    tree = {"server": {"optimizer": optimizer}, "privacy": {"noise_multiplier": z}}
+    complete = Experiment.build(tree).resolve(20)
+    assert complete.server.learning_rate == rate
+    assert complete.privacy.delta == pytest.approx(0.01)
+    assert complete.cohort.hospitals == 20
+
+
+def test_resolving_leaves_what_was_given() -> None:
+    tree = {"server": {"learning_rate": 0.7}, "privacy": {"delta": 1e-5}}
+    complete = Experiment.build(tree).resolve(6)
+    assert (complete.server.learning_rate, complete.privacy.delta) == (0.7, 1e-5)
+
+
+def test_changes_are_parsed_by_what_they_look_like() -> None:
+    changed = Experiment.build(
+        {"rounds": 3},
+        [
+            " rounds = 7 ",
+            "privacy.noise_multiplier=3e-1",
+            "local.amsgrad=false",
+            "clipping.rule=fixed",
+            'name="quoted"',
+            "description=a=b, and more",
+            "model.blocks=[2, 3]",
+        ],
+    )
+    assert changed.rounds == 7
+    assert changed.privacy.noise_multiplier == 0.3
+    assert changed.local.amsgrad is False
+    assert changed.clipping.rule == "fixed"
+    assert changed.name == "quoted"
+    assert changed.description == "a=b, and more"
+    assert changed.model.blocks == (2, 3)
+
+
+def test_the_last_change_wins() -> None:
+    assert Experiment.build({}, ["rounds=4", "rounds=5"]).rounds == 5
+
+
+@pytest.mark.parametrize("text", ["rounds", "=3", "  =3"])
+def test_a_change_without_key_or_value_is_refused(text: str) -> None:
+    assert f"{text!r}: write key=value" in refused(text)
+
+
+def test_a_change_below_a_value_is_refused() -> None:
+    assert "rounds is a value, not a section" in refused("rounds.more=3", tree={"rounds": 4})
+
+
+def test_building_leaves_the_given_tree_alone() -> None:
+    tree: dict[str, Any] = {"privacy": {"noise_multiplier": 0.5}}
+    Experiment.build(tree, ["privacy.noise_multiplier=0.9", "local.epochs=2"])
+    assert tree == {"privacy": {"noise_multiplier": 0.5}}
+
+
+def test_noise_without_a_bound_is_refused() -> None:
+    message = refused("clipping.rule=none", "privacy.noise_multiplier=0.4")
+    assert "clipping.rule = none with privacy.noise_multiplier = 0.4" in message
+    free = Experiment.build({}, ["clipping.rule=none", "privacy.noise_multiplier=0"])
+    assert not free.is_private
+
+
+def test_noise_correction_belongs_to_fedadam() -> None:
+    assert "server.noise_correction = true with server.optimizer = fedavg" in refused(
+        "server.noise_correction=true"
+    )
+    assert Experiment.build({}, ["server.noise_correction=true", "server.optimizer=fedadam"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (["task=classification"], ("task = classification", "synthetic-mri", "task=segmentation")),
+        (["cohort.kind=synthetic-ct"], ("task = segmentation", "synthetic-ct", "task=classification")),
+        (["cohort.kind=custom", "task=classification"], ("model.kind = unet", "task=segmentation")),
+        (["model.kind=densenet"], ("model.kind = densenet", "task=classification")),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(changes: list[str], parts: tuple[str, ...]) -> None:
+    message = refused(*changes)
+    assert all(part in message for part in parts)
+
+
+def test_fitting_pairs_are_taken() -> None:
+    assert Experiment.build(CLASSIFICATION).task == "classification"
+    custom = {"kind": "custom"}
+    assert Experiment.build({"task": "classification", "cohort": custom, "model": custom})
+
+
+def test_change_changes_one_thing() -> None:
+    first = Experiment.build({"rounds": 9})
+    second = first.change(rounds=5, privacy__noise_multiplier=0.3)
+    assert (second.rounds, second.privacy.noise_multiplier) == (5, 0.3)
+    assert (first.rounds, first.privacy.noise_multiplier) == (9, 0.5)
+    assert second.change(rounds=9, privacy__noise_multiplier=0.5) == first
+
+
+def test_change_is_checked() -> None:
+    with pytest.raises(InputError, match=r"rounds = 0"):
+        Experiment().change(rounds=0)
+    with pytest.raises(InputError, match=r"privacy\.epsilon: no such setting"):
+        Experiment().change(privacy__epsilon=1)
+
+
+def test_what_is_neither_preset_nor_file_is_refused(tmp_path: Path) -> None:
+    for source in ("no-such-thing", tmp_path, tmp_path / "missing.toml"):
+        with pytest.raises(
+            InputError, match=r"neither a preset \(.*prostate-small.*\) nor a TOML file"
+        ) as caught:
+            Experiment.load(source)
+        assert str(source) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"rounds = ", b"[privacy\n", b'name = "a"\nname = "b"\n', b"\xff\xfe"])
+def test_broken_toml_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"broken\.toml: not valid TOML"):
+        Experiment.load(path)

@@ -1,0 +1,167 @@
+"""Intermediaries: how a hospital is split, and where the rules for v settle."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silodp.experiment import IntermediarySettings
+from silodp.intermediary import (
+    Ratio,
+    closed_form,
+    first_count,
+    most_intermediaries,
+    next_count,
+    split,
+    split_sizes,
+)
+
+U_NET = 7_756_577
+ESTIMATING = ("adaptive", "initial", "stable", "progressive")
+
+
+def rule(name: str, count: int = 1) -> IntermediarySettings:
+    return IntermediarySettings.model_validate({"rule": name, "count": count})
+
+
+def measured(lambda_: float) -> Ratio:
+    return Ratio(noise_norm=lambda_, sum_of_norms=1.0, norm_of_sum=0.5)
+
+
+def ideal(z: float, parameters: int, hospitals: float, count: int) -> Ratio:
+    """λ where every norm is C: ‖ζ‖ = z·C·√d/(N·v) against Σ‖Δ‖ = N·v·C."""
+    return Ratio(z * math.sqrt(parameters) / (hospitals * count), hospitals * count, 1.0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(samples=st.integers(0, 500), count=st.integers(1, 60), seed=st.integers(0, 2**31))
+def test_split_is_disjoint_and_complete(samples: int, count: int, seed: int) -> None:
+    parts = split(samples, count, torch.Generator().manual_seed(seed))
+    assert sorted(torch.cat(parts).tolist()) == list(range(samples))
+    sizes = [len(part) for part in parts]
+    assert sizes == split_sizes(samples, count)
+    assert len(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_split_shuffles_by_its_generator() -> None:
+    first, again, other = (split(100, 3, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.tolist() != sorted(first.tolist())
+
+
+@pytest.mark.parametrize(
+    ("smallest", "min_samples", "expected"), [(285, 2, 142), (10, 5, 2), (9, 5, 1), (4, 5, 1), (7, 1, 7)]
+)
+def test_most_intermediaries_leaves_each_enough_images(
+    smallest: int, min_samples: int, expected: int
+) -> None:
+    assert most_intermediaries(smallest, min_samples) == expected
+    if smallest >= min_samples:
+        assert min(split_sizes(smallest, expected)) >= min_samples
+        assert min(split_sizes(smallest, expected + 1)) < min_samples
+
+
+@settings(max_examples=50, deadline=None)
+@given(noise=st.floats(1e-6, 1e6), total=st.floats(1e-6, 1e6), summed=st.floats(1e-6, 1e6))
+def test_lambda_is_xi_over_phi(noise: float, total: float, summed: float) -> None:
+    ratio = Ratio(noise, total, summed)
+    assert ratio.xi == pytest.approx(noise / summed)
+    assert ratio.phi == pytest.approx(total / summed)
+    assert ratio.lambda_ == pytest.approx(ratio.xi / ratio.phi)
+
+
+def test_a_ratio_of_nothing_is_infinite() -> None:
+    empty = Ratio(1.0, 0.0, 0.0)
+    assert empty.xi == empty.phi == empty.lambda_ == math.inf
+
+
+@pytest.mark.parametrize(
+    ("z", "parameters", "hospitals", "expected"),
+    [
+        (0.3, U_NET, 6, 11.8),
+        (0.5, U_NET, 6, 15.2),
+        (0.7, U_NET, 6, 18.0),
+        (0.5, 6_950_000, 20, 8.1),
+        (1.0, 6_950_000, 20, 11.5),
+        (1.5, 6_950_000, 20, 14.1),
+    ],
+)
+def test_closed_form_gives_the_printed_counts(
+    z: float, parameters: int, hospitals: int, expected: float
+) -> None:
+    assert round(closed_form(z, parameters, hospitals), 1) == expected
+    assert first_count(rule("closed-form"), z, parameters, hospitals) == math.floor(expected)
+
+
+def test_without_noise_nobody_is_split() -> None:
+    assert first_count(rule("closed-form"), 0.0, U_NET, 6) == 1
+    assert next_count(rule("adaptive"), 12, 2, measured(0.0), 6) == 1
+
+
+@pytest.mark.parametrize("name", [*ESTIMATING, "fixed"])
+def test_other_rules_start_from_their_count(name: str) -> None:
+    assert first_count(rule(name, 7), 0.5, U_NET, 6) == 7
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    z=st.floats(0.1, 4),
+    parameters=st.integers(1_000, 10**8),
+    hospitals=st.integers(1, 100),
+    start=st.integers(1, 60),
+)
+def test_adaptive_settles_at_the_closed_form(z: float, parameters: int, hospitals: int, start: int) -> None:
+    count = start
+    for round_ in range(1, 15):
+        count = next_count(rule("adaptive"), count, round_, ideal(z, parameters, hospitals, count), hospitals)
+    target = max(1.0, math.sqrt(z * math.sqrt(parameters) / hospitals))
+    assert abs(count - target) <= 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(z=st.floats(0.1, 4), parameters=st.integers(1_000, 10**8), hospitals=st.integers(1, 100))
+def test_progressive_climbs_without_overshooting(z: float, parameters: int, hospitals: int) -> None:
+    counts = [1]
+    for round_ in range(1, 30):
+        lambda_ = ideal(z, parameters, hospitals, counts[-1])
+        counts.append(next_count(rule("progressive"), counts[-1], round_, lambda_, hospitals))
+    target = max(1.0, math.sqrt(z * math.sqrt(parameters) / hospitals))
+    assert counts == sorted(counts)
+    assert target - 2 <= counts[-1] <= target
+
+
+# sqrt(N·λ) is 2.5, √3, ½ and ⅒ in turn, from v = 5.
+@pytest.mark.parametrize(
+    ("hospitals", "lambda_", "adaptive", "stable", "progressive"),
+    [(4, 6.25 / 4, 12, 10, 8), (6, 0.5, 8, 5, 6), (6, 1 / 24, 2, 2, 2), (1, 0.01, 1, 1, 1)],
+)
+def test_each_rule_by_hand(
+    hospitals: int, lambda_: float, adaptive: int, stable: int, progressive: int
+) -> None:
+    seen = {name: next_count(rule(name), 5, 1, measured(lambda_), hospitals) for name in ESTIMATING}
+    assert seen == {
+        "adaptive": adaptive,
+        "initial": adaptive,
+        "stable": stable,
+        "progressive": progressive,
+    }
+
+
+def test_initial_estimates_in_round_one_only() -> None:
+    assert next_count(rule("initial"), 5, 1, measured(1.0), 4) == 10
+    assert next_count(rule("initial"), 10, 2, measured(1.0), 4) == 10
+
+
+@pytest.mark.parametrize("name", ["fixed", "closed-form"])
+def test_public_rules_ignore_what_was_measured(name: str) -> None:
+    assert next_count(rule(name, 3), 3, 1, measured(100.0), 6) == 3
+
+
+@pytest.mark.parametrize("name", ESTIMATING)
+@pytest.mark.parametrize("ratio", [measured(math.inf), measured(math.nan), Ratio(1.0, 0.0, 0.0)])
+def test_a_round_that_measured_nothing_leaves_v(name: str, ratio: Ratio) -> None:
+    assert next_count(rule(name), 7, 1, ratio, 6) == 7

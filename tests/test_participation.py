@@ -1,0 +1,89 @@
+"""Who takes part: the shares that the plan promises, and chance from the generator only."""
+
+import math
+from collections import Counter
+from itertools import combinations
+
+import pytest
+import torch
+
+from silodp.experiment import ParticipationSettings
+from silodp.participation import expected_hospitals, participants
+
+SIX = ("a", "b", "c", "d", "e", "f")
+DRAWS = 3_000
+
+
+def rule(name: str, rate: float = 1.0) -> ParticipationSettings:
+    return ParticipationSettings.model_validate({"rule": name, "rate": rate})
+
+
+def draws(settings: ParticipationSettings, hospitals: tuple[str, ...] = SIX) -> list[tuple[str, ...]]:
+    return [participants(settings, hospitals, torch.Generator().manual_seed(seed)) for seed in range(DRAWS)]
+
+
+def close(count: int, probability: float) -> bool:
+    """Within 4.5 standard deviations of a binomial."""
+    return abs(count - DRAWS * probability) < 4.5 * math.sqrt(DRAWS * probability * (1 - probability))
+
+
+def test_everyone_takes_part() -> None:
+    assert participants(rule("all"), SIX, torch.Generator()) == SIX
+    assert participants(rule("all", 0.1), SIX, torch.Generator()) == SIX
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.5, 2 / 3])
+def test_poisson_takes_each_with_its_chance_and_apart_from_the_others(rate: float) -> None:
+    drawn = draws(rule("poisson", rate))
+    alone = Counter(name for chosen in drawn for name in chosen)
+    together = Counter(pair for chosen in drawn for pair in combinations(chosen, 2))
+    assert all(close(alone[name], rate) for name in SIX)
+    assert all(close(together[pair], rate**2) for pair in combinations(SIX, 2))
+    sizes = Counter(len(chosen) for chosen in drawn)
+    assert all(close(sizes[k], math.comb(6, k) * rate**k * (1 - rate) ** (6 - k)) for k in range(7))
+
+
+def test_poisson_at_rate_one_takes_everyone() -> None:
+    assert set(draws(rule("poisson", 1.0))) == {SIX}
+
+
+@pytest.mark.parametrize("name", ["poisson", "fraction"])
+def test_a_hospital_is_as_likely_wherever_it_stands(name: str) -> None:
+    for order in (SIX, SIX[::-1]):
+        drawn = draws(rule(name, 0.5), order)
+        assert close(sum("a" in chosen for chosen in drawn), 0.5)
+        assert all(chosen == tuple(h for h in order if h in chosen) for chosen in drawn)
+
+
+def test_two_thirds_of_six_are_exactly_four() -> None:
+    drawn = draws(rule("fraction", 2 / 3))
+    assert {len(set(chosen)) for chosen in drawn} == {4}
+    assert {len(set(chosen)) for chosen in draws(rule("fraction", 0.667))} == {4}
+    assert len(set(drawn)) == math.comb(6, 4)
+    alone = Counter(name for chosen in drawn for name in chosen)
+    assert all(close(alone[name], 2 / 3) for name in SIX)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "hospitals", "expected"),
+    [
+        ("all", 0.3, 6, 6),
+        ("poisson", 0.3, 6, 1.8),
+        ("poisson", 2 / 3, 6, 4),
+        ("fraction", 2 / 3, 6, 4),
+        ("fraction", 0.66, 6, 4),
+        ("fraction", 0.01, 6, 1),
+        ("fraction", 1.0, 20, 20),
+    ],
+)
+def test_expected_hospitals(name: str, rate: float, hospitals: int, expected: float) -> None:
+    assert expected_hospitals(rule(name, rate), hospitals) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["poisson", "fraction"])
+def test_the_generator_alone_decides(name: str) -> None:
+    torch.manual_seed(1)
+    first = draws(rule(name, 0.5))
+    torch.manual_seed(2)
+    assert draws(rule(name, 0.5)) == first
+    assert len(set(first)) > 1

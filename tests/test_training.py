@@ -1,0 +1,330 @@
+"""Whole runs: the folder, reproducibility, SIGKILL, and what is refused before anything is spent."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import blob_cohort
+from safetensors.torch import load_file
+from torch import nn
+
+from silodp import Cohort, Experiment, InputError, resume, train
+from silodp.privacy.accountants import gaussian_epsilon
+from silodp.privacy.ledger import Ledger
+from silodp.run_folder import RunFolder
+
+METRIC_KEYS = {
+    "round", "intermediaries", "clip_bound", "noise_std", "xi", "phi", "lambda", "cosine_std", "epsilon",
+    "validation", "seconds",
+}  # fmt: skip
+
+
+def lines(folder: Path, name: str) -> list[dict]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def without_seconds(folder: Path) -> list[dict]:
+    return [
+        {key: value for key, value in line.items() if key != "seconds"}
+        for line in lines(folder, "metrics.jsonl")
+    ]
+
+
+def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    seen = []
+    result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=seen.append)
+    names = {path.name for path in result.folder.iterdir()} - {".lock"}
+    assert names == {
+        "experiment.toml", "metrics.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt",
+        "model.safetensors", "model-best.safetensors",
+    }  # fmt: skip
+    rounds = lines(result.folder, "metrics.jsonl")
+    assert [line["round"] for line in rounds] == [1, 2, 3] == [line["round"] for line in seen]
+    assert set(rounds[0]) >= METRIC_KEYS
+    assert set(rounds[0]["validation"]["hospitals"]) == {"hospital-0", "hospital-1", "hospital-2"}
+    summary = json.loads((result.folder / "summary.json").read_text())
+    assert {"last", "best"} == set(summary["test"])
+    assert set(summary["test"]["last"]["mean"]) == {"dice", "iou", "hausdorff95"}
+    stored = load_file(result.folder / "model.safetensors")
+    for name, value in result.model.state_dict().items():
+        torch.testing.assert_close(stored[name], value)
+
+
+def test_both_epsilons_are_the_closed_form(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    """z = 0.5, v = 2, three rounds: μ is √3/z for an intermediary and twice that for a hospital."""
+    result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert result.epsilon.intermediary == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.5, 0.1))
+    assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.25, 0.1))
+    assert result.epsilon.covers_everything
+    per_round = [line["epsilon"]["hospital"] for line in lines(result.folder, "metrics.jsonl")]
+    assert per_round == sorted(per_round)
+
+
+def test_the_written_experiment_gives_the_same_result_again(tmp_path: Path) -> None:
+    first = Experiment.build(
+        {"rounds": 2, "cohort": {"slices": 40, "image_size": 32}, "model": {"features": 2}}, {"seed": 3}
+    )
+    one = train(first, out=tmp_path / "one", device="cpu")
+    two = train(Experiment.load(one.folder / "experiment.toml"), out=tmp_path / "two", device="cpu")
+    assert without_seconds(one.folder) == without_seconds(two.folder)
+    for name in ("ledger.jsonl", "model.safetensors", "experiment.toml"):
+        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
+    other = train(first.change(seed=4), out=tmp_path / "other", device="cpu")
+    assert (one.folder / "ledger.jsonl").read_bytes() != (other.folder / "ledger.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("server", ["fedavg", "fedadam", "fednova", "dp2-rmsprop"])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_optimizer_runs_private_or_not_split_or_not(
+    server: str, noise: float, count: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changes = {
+        "server__optimizer": server,
+        "privacy__noise_multiplier": noise,
+        "intermediaries__count": count,
+    }
+    result = train(
+        experiment.change(rounds=2, server__interval=1, **changes),
+        cohort=cohort,
+        out=tmp_path / "run",
+        device="cpu",
+    )
+    assert all(math.isfinite(value) for value in result.test.values())
+    assert math.isinf(result.epsilon.hospital) == (noise == 0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rate", "expected"), [("poisson", 0.5, 1.5), ("fraction", 2 / 3, 2.0), ("all", 1.0, 3.0)]
+)
+def test_participation_keeps_noise_whoever_comes(
+    rule: str, rate: float, expected: float, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(
+        rounds=6, participation__rule=rule, participation__rate=rate, clipping__rule="fixed"
+    )
+    result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    rounds = lines(result.folder, "metrics.jsonl")
+    for line in rounds:
+        assert line["noise_std"] == pytest.approx(0.5 * 0.5 / (expected * 2))
+    if rule == "fraction":
+        assert {len(line["participants"]) for line in rounds} == {2}
+
+
+def test_a_hospital_with_a_broken_update_is_named_and_the_run_goes_on(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = cohort.hospitals[1]
+    huge = replace(broken, train=replace(broken.train, images=torch.full_like(broken.train.images, 3e38)))
+    bad = Cohort("bad", (cohort.hospitals[0], huge, cohort.hospitals[2]))
+    result = train(experiment, cohort=bad, out=tmp_path / "run", device="cpu")
+    assert "hospital-1 counts as absent: its update is NaN or infinite" in caplog.text
+    assert "hospital-1" in lines(result.folder, "metrics.jsonl")[0]["absent"]
+    assert all(bool(torch.isfinite(p).all()) for p in result.model.parameters())
+
+
+def test_the_first_round_of_an_adaptive_rule_only_measures(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(intermediaries__rule="adaptive", intermediaries__count=1, rounds=1)
+    result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    (line,) = lines(result.folder, "metrics.jsonl")
+    assert not line["applied"]
+    assert not result.epsilon.covers_everything
+    assert any("un-noised" in note for note in result.summary["not_covered_by_epsilon"])
+    untouched = train(
+        changed.change(privacy__noise_multiplier=0.9), cohort=cohort, out=tmp_path / "b", device="cpu"
+    )
+    for one, two in zip(result.model.parameters(), untouched.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_v_is_capped_where_data_ends_and_the_metrics_say_so(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(
+        rounds=2,
+        intermediaries__rule="closed-form",
+        privacy__noise_multiplier=9.0,
+        intermediaries__min_samples=4,
+    )
+    result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    for line in lines(result.folder, "metrics.jsonl"):
+        assert line["intermediaries"] == 12 // 4  # the closed form would be sqrt(9·√30347/3) = 22
+        assert line["intermediaries_capped"]
+
+
+def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Path) -> None:
+    result = train(
+        Experiment.build({"rounds": 2, "model": {"features": 2}}),
+        cohort=cohort,
+        out=tmp_path / "run",
+        device="cpu",
+    )
+    assert result.epsilon.covers_everything
+    assert {event.released for event in Ledger(result.folder / "ledger.jsonl").events} == {
+        "model update",
+        "clip quantile",
+    }
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from conftest import blob_cohort
+import silodp
+how = {"cohort": blob_cohort(), "device": "cpu", "on_round": lambda line: print(line["round"], flush=True)}
+if sys.argv[4] == "start":
+    silodp.train(silodp.Experiment.load(sys.argv[2]), out=sys.argv[3], **how)
+else:
+    silodp.resume(sys.argv[3], **how)
+"""
+
+
+def test_killed_at_any_moment_and_resumed_a_run_ends_the_same(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """SIGKILL again and again, at moments spread over the rounds; with kept Adam states and adaptive v."""
+    changed = experiment.change(rounds=8, intermediaries__rule="adaptive", server__optimizer="fedadam")
+    (tmp_path / "e.toml").write_text(changed.to_toml())
+    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    folder = tmp_path / "killed"
+    kills = 0
+    for attempt in range(40):
+        how = "resume" if (folder / "experiment.toml").exists() else "start"
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), tmp_path / "e.toml", folder, how],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            text=True,
+        )
+        assert process.stdout is not None
+        if attempt < 4:
+            process.stdout.readline()  # at least one round, then somewhere inside the next
+            time.sleep(0.07 * attempt)
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        process.stdout.close()
+        if process.returncode == 0:
+            break
+    assert kills >= 4
+    assert without_seconds(folder) == without_seconds(whole.folder)
+    for name in ("ledger.jsonl", "model.safetensors", "model-best.safetensors"):
+        assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+
+
+def test_a_release_drawn_before_the_crash_is_not_counted_or_drawn_twice(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the ledger's line and before the checkpoint: the same noise again, no second event."""
+
+    whole = train(experiment, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    save = RunFolder.save_checkpoint
+
+    def crash_before_round_two_is_saved(self: RunFolder, content: dict) -> None:
+        if content["state"]["round"] == 2:
+            raise OSError("the machine stops here")
+        save(self, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_checkpoint", crash_before_round_two_is_saved)
+        with pytest.raises(OSError, match="stops here"):
+            train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert len(lines(tmp_path / "run", "ledger.jsonl")) == 4
+    resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert (tmp_path / "run/ledger.jsonl").read_bytes() == (whole.folder / "ledger.jsonl").read_bytes()
+
+
+def test_resuming_a_finished_run_changes_nothing(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    first = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    before = {
+        name: (first.folder / name).read_bytes() for name in ("ledger.jsonl", "metrics.jsonl", "summary.json")
+    }
+    again = resume(first.folder, cohort=cohort, device="cpu")
+    assert again.epsilon == first.epsilon
+    assert before == {name: (first.folder / name).read_bytes() for name in before}
+
+
+def test_resuming_with_other_data_or_settings_is_refused(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    first = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    with pytest.raises(InputError, match="another cohort"):
+        resume(first.folder, cohort=blob_cohort(hospitals=3, images=21), device="cpu")
+    (first.folder / "experiment.toml").write_text(experiment.change(cohort__kind="custom", seed=9).to_toml())
+    with pytest.raises(InputError, match="another experiment"):
+        resume(first.folder, cohort=cohort, device="cpu")
+
+
+def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match="exists already"):
+        train(experiment, cohort=cohort, out=tmp_path, device="cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_run_in_use_is_not_resumed_by_a_second_process(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    held = RunFolder.open(tmp_path / "run")
+    with pytest.raises(InputError, match="another process"):
+        resume(tmp_path / "run", cohort=cohort, device="cpu")
+    held.let_go()
+
+
+def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    members = {}
+    for name in ("north", "south"):
+        labels = torch.arange(30) % 2
+        images = torch.randn(30, 1, 8, 8, generator=generator) + labels.view(-1, 1, 1, 1)
+        members[name] = (images, labels)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    experiment = Experiment.build(
+        {
+            "task": "classification", "rounds": 4, "model": {"kind": "custom"}, "cohort": {"kind": "custom"},
+            "privacy": {"noise_multiplier": 0.0}, "clipping": {"rule": "none"},
+            "local": {"learning_rate": 0.01},
+        }
+    )  # fmt: skip
+    result = train(
+        experiment, cohort=Cohort.from_tensors(members), model=model, out=tmp_path / "run", device="cpu"
+    )
+    assert result.test["auc"] > 0.8
+    assert set(result.test) == {"auc", "accuracy", "sensitivity", "specificity", "f1"}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
+        (nn.Conv2d(3, 1, 1), "cannot take images of shape"),
+        (nn.Conv2d(1, 2, 1), "output has shape"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused_before_a_folder_is_made(
+    model: nn.Module, message: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(experiment, cohort=cohort, model=model, out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_intermediaries_than_samples_are_refused(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"intermediaries.count = 7: hospital-0 has 12 training images"):
+        train(experiment.change(intermediaries__count=7), cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
