@@ -53,11 +53,12 @@ def main() -> None:
     run = _Run(experiment, None, None, torch.device("cpu"))
     with tempfile.TemporaryDirectory() as directory:
         folder = RunFolder.create(Path(directory) / "run", run.experiment)
+        ledger = folder.ledger()
         ratios, checkpoints, validations = [], [], []
-        for number, done in enumerate(run.federation.rounds(run.state, folder.ledger())):
+        for number, done in enumerate(run.federation.rounds(run.state, ledger)):
             bare = bare_loop(run.experiment, done.plan.intermediaries)
             started = time.perf_counter()
-            run.save(folder)
+            run.save(folder, ledger)
             saved = time.perf_counter()
             run.engine.evaluate(run.state.parameters, "validation", thorough=False)
             validated = time.perf_counter()

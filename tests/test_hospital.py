@@ -65,10 +65,25 @@ def test_kept_states_follow_v() -> None:
     one.train(plan(start, 2, 1.0))
     assert [float(state["step"]) for state in one.states] == [2.0, 2.0]
     mean = torch.stack([state["exp_avg"] for state in one.states]).mean(0)
-    states = one._states_for(3)
+    states = list(one._states_before(3))
     assert len(states) == 3
     for state in states:
         torch.testing.assert_close(state["exp_avg"], mean)
+
+
+def test_an_averaged_state_is_the_mean_of_the_kept_ones() -> None:
+    """One round from nothing: both modes train alike, and differ only in what they remember."""
+    each, start = hospital(state="kept")
+    together, _ = hospital(state="averaged")
+    sums = [one.train(plan(start, 3, 1.0)).clipped_sum for one in (each, together)]
+    torch.testing.assert_close(*sums)
+    assert len(together.states) == 1
+    for name, tensor in together.states[0].items():
+        mean = torch.stack([state[name] for state in each.states]).mean(0)
+        torch.testing.assert_close(tensor, mean)
+    together.train(plan(start, 5, 1.0, number=2))
+    assert len(together.states) == 1
+    assert float(together.states[0]["step"]) == pytest.approx(2.0)  # 4 images: 1 step; 2 or 3: 1 more
 
 
 def test_nothing_un_noised_is_sent_unless_the_plan_asks() -> None:

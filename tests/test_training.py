@@ -267,6 +267,24 @@ def test_resuming_with_other_data_or_settings_is_refused(
         resume(first.folder, cohort=cohort, device="cpu")
 
 
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_a_ledger_whose_end_was_cut_off_is_refused(
+    kept: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """A hash chain cannot see a missing tail; the checkpoint remembers it, or ε would shrink."""
+    folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    whole = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_text("".join(whole[:kept]))
+    with pytest.raises(InputError, match="missing at its end"):
+        resume(folder, cohort=cohort, device="cpu")
+
+
+def test_targets_of_the_other_task_are_refused(experiment: Experiment, tmp_path: Path) -> None:
+    classes = Cohort.from_tensors({"a": (torch.randn(20, 1, 16, 16), torch.arange(20) % 2)})
+    with pytest.raises(InputError, match=r"task = segmentation: the targets have shape \(12,\)"):
+        train(experiment, cohort=classes, out=tmp_path / "run", device="cpu")
+
+
 def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
@@ -310,7 +328,7 @@ def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:
     ("model", "message"),
     [
         (nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
-        (nn.Conv2d(3, 1, 1), "cannot take images of shape"),
+        (nn.Conv2d(3, 1, 1), "cannot train on images of shape"),
         (nn.Conv2d(1, 2, 1), "output has shape"),
     ],
 )

@@ -34,4 +34,4 @@ def affine_flip(
     moved = grid_sample(images, grid, padding_mode="border", align_corners=False)
     if masks is None:
         return moved, None
-    return moved, grid_sample(masks, grid, mode="nearest", align_corners=False)
+    return moved, grid_sample(masks, grid, mode="nearest", padding_mode="border", align_corners=False)

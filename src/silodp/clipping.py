@@ -21,9 +21,14 @@ def norm(update: Tensor) -> Tensor:
     return torch.linalg.vector_norm(update, dtype=torch.float64)  # type: ignore[no-any-return]
 
 
+SMALLEST = 1e-30
+"""A factor below this would lose its digits in single precision; so huge an update is not worth keeping."""
+
+
 def clip_factor(norms: Tensor, bound: float) -> Tensor:
     """What to multiply updates by so that their norm is at most `bound`: 1 where it already is."""
-    return torch.where(norms <= bound, 1.0, ROUNDING * bound / norms)
+    factor = ROUNDING * bound / norms
+    return torch.where(norms <= bound, 1.0, torch.where(factor < SMALLEST, 0.0, factor))
 
 
 def first_bound(settings: ClippingSettings) -> float | None:

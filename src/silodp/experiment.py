@@ -54,7 +54,10 @@ class LocalSettings(Settings):
     learning_rate: Positive = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # sgd
     amsgrad: bool = True  # adam
-    state: Literal["kept", "fresh"] = "kept"  # kept: the optimizer's moments live on across rounds
+    state: Literal["averaged", "kept", "fresh"] = (
+        "averaged"  # the optimizer's moments across rounds: one state a
+    )
+    # hospital, the mean of its intermediaries'; one an intermediary (the authors); none
     epochs: Positive = 1.0  # a fraction such as 0.334 trains on that part of the data
     batch_size: Annotated[int, Field(ge=2)] = 8
     augmentation: Literal["none", "affine-flip"] = "none"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ class Hospital:
     def __init__(self, data: HospitalData, trainer: LocalTrainer, signs: Tensor, seed: int) -> None:
         self.name = data.name
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
-        self.states: list[OptimizerState] = []  # one an intermediary, where local.state = "kept"
+        self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
         self._trainer = trainer
         self._signs = signs
         self._seed = seed
@@ -31,13 +33,14 @@ class Hospital:
         """Splits, trains every intermediary from θ, and adds the clipped differences into one sum."""
         trainer, examples = self._trainer, self.parts["train"]
         parts = split(len(examples), plan.intermediaries, self._generator(_CPU, "split", plan.round))
-        states = self._states_for(plan.intermediaries)
+        states = self._states_before(plan.intermediaries)
         whole = [torch.zeros_like(plan.parameters)] if plan.clip_bound is not None else []
         norms, sketches, losses = [], [], []
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
-            state = states[number] if states else trainer.fresh_state()
+            state = next(states)
             loss = trainer.train(plan.parameters, examples[part.to(trainer.device)], state, chance)
+            self._keep(state, number, len(parts))
             update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
             if plan.normalise_steps:
                 update /= step_normaliser(planned_steps(len(part), trainer.settings), trainer.settings)
@@ -50,7 +53,7 @@ class Hospital:
             if plan.clip_bound is None:
                 whole.append(update.clone())
             else:
-                whole[0] += update * clip_factor(norms[-1], plan.clip_bound).to(update.dtype)
+                whole[0].addcmul_(update, clip_factor(norms[-1], plan.clip_bound).to(update.dtype))
         sizes = torch.stack(norms)
         bits = (sizes <= plan.clip_bound).double() - 0.5 if plan.clip_bound is not None else sizes * 0
         return HospitalUpdate(
@@ -61,15 +64,29 @@ class Hospital:
             Measurements(sizes, torch.stack(sketches), torch.stack(losses).mean()) if plan.measure else None,
         )
 
-    def _states_for(self, count: int) -> list[OptimizerState]:
-        """The kept optimizer states, averaged and handed on where v has changed."""
-        if self._trainer.settings.state == "fresh":
-            return []
-        if not self.states:
-            self.states = [self._trainer.fresh_state() for _ in range(count)]
-        elif len(self.states) != count:
-            self.states = average_states(self.states, count)
-        return self.states
+    def _states_before(self, count: int) -> Iterator[OptimizerState]:
+        """The optimizer state with which each of `count` intermediaries begins."""
+        trainer = self._trainer
+        if trainer.settings.state == "kept":
+            if len(self.states) != count:  # v has changed: the authors hand the average on
+                self.states = average_states(self.states, count) if self.states else []
+            for number in range(count):
+                yield self.states[number] if number < len(self.states) else trainer.fresh_state()
+        else:
+            before = self.states[0] if self.states else None
+            for _ in range(count):
+                yield trainer.working_state(before)
+
+    def _keep(self, state: OptimizerState, number: int, count: int) -> None:
+        """Takes note of the state with which intermediary `number` of `count` ended."""
+        mode = self._trainer.settings.state
+        if mode == "kept" and number == len(self.states):
+            self.states.append(state)
+        elif mode == "averaged" and number == 0:
+            self.states = [{name: tensor / count for name, tensor in state.items()}]
+        elif mode == "averaged":
+            for name, tensor in state.items():
+                self.states[0][name].add_(tensor, alpha=1 / count)
 
     def _generator(self, device: torch.device, *purpose: str | int) -> torch.Generator:
         return generator(device, self._seed, "hospital", self.name, *purpose)

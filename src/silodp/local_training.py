@@ -39,10 +39,9 @@ def step_normaliser(steps: int, settings: LocalSettings) -> float:
 
 
 def network_input(images: Tensor) -> Tensor:
-    """Images as the network takes them: bytes become −1…1; floating point is taken as it is."""
-    if images.dtype == torch.uint8:
-        images = images.float().div_(127.5).sub_(1)
-    return images.contiguous(memory_format=torch.channels_last)
+    """Images as the network takes them: bytes become −1…1; other numbers are taken as they are."""
+    scaled = images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images.float()
+    return scaled.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass
@@ -66,6 +65,7 @@ class LocalTrainer:
             self._optimizer = torch.optim.Adam([self._flat], rate, amsgrad=self.settings.amsgrad, fused=True)
         else:
             self._optimizer = torch.optim.SGD([self._flat], rate, self.settings.momentum, fused=True)
+        self._working = self.fresh_state()
 
     def fresh_state(self) -> OptimizerState:
         """The optimizer's state before its first step."""
@@ -76,6 +76,12 @@ class LocalTrainer:
             return {}
         state = {name: torch.zeros_like(self.model.values) for name in names}
         return state | ({"step": torch.zeros((), device=self.device)} if "exp_avg" in names else {})
+
+    def working_state(self, before: OptimizerState | None) -> OptimizerState:
+        """The trainer's one resident state, set to `before` or to zero: nothing is allocated a training."""
+        for name, tensor in self._working.items():
+            tensor.copy_(before[name]) if before else tensor.zero_()
+        return self._working
 
     def train(
         self, start: Tensor, examples: Examples, state: OptimizerState, generator: torch.Generator
@@ -105,12 +111,13 @@ class LocalTrainer:
             images, moved = affine_flip(images, masks, generator)
             targets = targets if moved is None else moved
         self.model.gradients.zero_()
-        loss = self.task.loss(self._logits(images), targets)
+        loss = self.task.loss(self.forward(images), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return loss.detach()
 
-    def _logits(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits in single precision."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             return self.model.module(images).float()  # type: ignore[no-any-return]
 
@@ -120,7 +127,7 @@ class LocalTrainer:
         self.model.values.copy_(parameters)
         self.model.module.eval()
         count = batch_count(len(examples), max(32, self.settings.batch_size))
-        return torch.cat([self._logits(network_input(part)) for part in examples.images.tensor_split(count)])
+        return torch.cat([self.forward(network_input(part)) for part in examples.images.tensor_split(count)])
 
 
 def average_states(states: list[OptimizerState], count: int) -> list[OptimizerState]:

@@ -22,11 +22,13 @@ def signs(size: int, device: torch.device) -> Tensor:
 
 def sketch(vector: Tensor, signs: Tensor) -> Tensor:
     """(k,) sums of signed coordinates."""
-    signed = vector * signs
-    if signed.numel() <= BUCKETS:
-        return signed
-    padding = -signed.numel() % BUCKETS
-    return torch.nn.functional.pad(signed, (0, padding)).view(-1, BUCKETS).sum(0)
+    whole = vector.numel() // BUCKETS * BUCKETS
+    rest = vector[whole:] * signs[whole:]
+    if not whole:
+        return rest
+    sums = (vector[:whole] * signs[:whole]).view(-1, BUCKETS).sum(0)
+    sums[: rest.numel()] += rest
+    return sums
 
 
 def cosines(sketches: Tensor, total: Tensor) -> Tensor:

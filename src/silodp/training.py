@@ -20,9 +20,10 @@ from silodp.experiment import Experiment
 from silodp.federation import Round, State, found_federation
 from silodp.hospital import Hospital
 from silodp.intermediary import ESTIMATING
-from silodp.local_training import LocalTrainer
+from silodp.local_training import LocalTrainer, network_input
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import Epsilon, spent
+from silodp.privacy.ledger import Ledger
 from silodp.run_folder import RunFolder, read_experiment, refuse_used
 from silodp.sketch import signs
 from silodp.tasks import task_named
@@ -76,8 +77,9 @@ def train(
     run = _Run(experiment, cohort, model, _device(device))
     folder = RunFolder.create(path, run.experiment)
     try:
-        run.save(folder)
-        return run.finish(folder, on_round)
+        ledger = folder.ledger()
+        run.save(folder, ledger)
+        return run.finish(folder, ledger, on_round)
     finally:
         folder.let_go()
 
@@ -94,8 +96,9 @@ def resume(
     files = RunFolder.open(Path(folder))
     try:
         run = _Run(read_experiment(files.path), cohort, model, _device(device))
-        run.restore(files)
-        return run.finish(files, on_round)
+        ledger = files.ledger()
+        run.restore(files, ledger)
+        return run.finish(files, ledger, on_round)
     finally:
         files.let_go()
 
@@ -121,6 +124,7 @@ class _Run:
         self.cohort = (cohort or load_cohort(experiment.cohort)).check()
         self.experiment = experiment.resolve(len(self.cohort.hospitals))
         self.task = task_named(experiment.task)
+        self._check_targets()
         self.device = device
         self.model = FlatModel(model or self._own_model(), device)
         self.trainer = LocalTrainer(self.model, self.task, experiment.local)
@@ -148,54 +152,54 @@ class _Run:
         outputs = max(self.task.outputs(hospital.train.targets) for hospital in hospitals)
         return build_model(settings, hospitals[0].train.images.shape[1], outputs, self.experiment.seed)
 
-    def _check_fit(self) -> None:
-        """Data, task and network must fit; better now than after the folder is made."""
-        examples = self.cohort.hospitals[0].train[:2].to(self.device)
-        is_segmentation = self.task.name == "segmentation"
-        if (examples.targets.ndim == 4) != is_segmentation:
+    def _check_targets(self) -> None:
+        shape = tuple(self.cohort.hospitals[0].train.targets.shape)
+        if (len(shape) == 4) != (self.task.name == "segmentation"):
             raise InputError(
-                f"task = {self.task.name}: the targets have shape {tuple(examples.targets.shape)}; "
+                f"task = {self.task.name}: the targets have shape {shape}; "
                 "segmentation takes (n, 1, h, w) masks, classification (n,) classes"
             )
-        start = self.model.values.clone()
+
+    @torch.no_grad()
+    def _check_fit(self) -> None:
+        """Data and network must fit; better now than after the folder is made."""
+        examples = self.cohort.hospitals[0].train[:2].to(self.device)
         try:
-            shape = tuple(self.trainer.logits(start, examples).shape)
+            self.model.module.train()
+            shape = tuple(self.trainer.forward(network_input(examples.images)).shape)
+        except InputError:
+            raise
         except (RuntimeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            first_line = str(error).splitlines()[0]
-            raise InputError(
-                f"model: it cannot take images of shape {tuple(examples.images.shape[1:])} ({first_line})"
-            ) from None
-        classes = max(int(hospital.train.targets.max()) for hospital in self.cohort.hospitals) + 1
-        fits = (
-            shape == tuple(examples.targets.shape)
-            if is_segmentation
-            else len(shape) == 2 and shape[1] >= classes
-        )
-        if not fits:
-            wanted = (
-                f"the masks' {tuple(examples.targets.shape)}"
-                if is_segmentation
-                else f"(n, {max(2, classes)})"
+            size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
+            raise InputError(f"model: it cannot train on images of shape {size} ({first_line})") from None
+        if self.task.name == "segmentation":
+            fits, wanted = (
+                shape == tuple(examples.targets.shape),
+                f"the masks' {tuple(examples.targets.shape)}",
             )
+        else:
+            classes = max(self.task.outputs(hospital.train.targets) for hospital in self.cohort.hospitals)
+            fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
+        if not fits:
             raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
 
-    def save(self, folder: RunFolder) -> None:
+    def save(self, folder: RunFolder, ledger: Ledger) -> None:
         folder.save_checkpoint(
             {
                 "identity": self.identity,
+                "ledger": ledger.head,
                 "state": vars(self.state),
                 "hospitals": self.engine.state(),
                 "best": [self.best_round, self.best_value, self.best_parameters],
             }
         )
 
-    def restore(self, folder: RunFolder) -> None:
+    def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         checkpoint = folder.load_checkpoint(self.device)
         if checkpoint is None:
-            self.save(folder)
+            self.save(folder, ledger)
         else:
+            ledger.require(checkpoint["ledger"])
             for part, value in self.identity.items():
                 if checkpoint["identity"][part] != value:
                     raise InputError(
@@ -207,9 +211,8 @@ class _Run:
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
         folder.keep_metrics(self.state.round)
 
-    def finish(self, folder: RunFolder, on_round: OnRound | None) -> Result:
+    def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""
-        ledger = folder.ledger()
         for done in self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
@@ -224,7 +227,7 @@ class _Run:
                 done.plan.round % self.experiment.checkpoint_every == 0
                 or done.plan.round == self.experiment.rounds
             ):
-                self.save(folder)
+                self.save(folder, ledger)
             if on_round is not None:
                 on_round(record)
         return self._result(folder, self._spent(ledger.events))

@@ -144,24 +144,28 @@ def test_targets_that_are_neither_classes_nor_masks_are_refused(masks: Cohort) -
     assert "b, test: targets of shape (2, 4, 4)" in message
 
 
-@pytest.mark.xfail(strict=True, reason="check does not look at the values of targets")
 @pytest.mark.parametrize("value", [255.0, 0.5, -1.0])
 def test_masks_other_than_0_and_1_are_refused(masks: Cohort, value: float) -> None:
     assert "b, train" in refused(with_part(masks, "train", targets=torch.full((6, 1, 4, 4), value)))
 
 
-@pytest.mark.xfail(strict=True, reason="check does not look at the values of targets")
 @pytest.mark.parametrize("value", [-1, 2])
 def test_a_class_that_training_does_not_know_is_refused(classes: Cohort, value: int) -> None:
     assert "b, test" in refused(with_part(classes, "test", targets=torch.tensor([0, value])))
 
 
-@pytest.mark.xfail(strict=True, reason="check does not compare the kinds of targets")
-def test_masks_here_and_classes_there_are_refused(masks: Cohort) -> None:
-    assert "b, train" in refused(with_part(masks, "train", targets=torch.arange(6) % 2))
+@pytest.mark.parametrize("part", PARTS)
+def test_masks_here_and_classes_there_are_refused(masks: Cohort, classes: Cohort, part: str) -> None:
+    numbers, pictures = (c.hospitals[-1].parts[part].targets for c in (classes, masks))
+    assert f"b, {part}: targets of shape" in refused(with_part(masks, part, targets=numbers))
+    assert f"b, {part}: targets of shape" in refused(with_part(classes, part, targets=pictures))
 
 
-@pytest.mark.xfail(strict=True, reason="the expected shape is taken from the wrong images themselves")
+def test_a_cohort_without_any_training_image_is_refused() -> None:
+    nothing = Cohort.from_tensors({"a": numbered(10)}, shares=(0.0, 0.5, 0.5))
+    assert "a, train: no images" in refused(nothing)
+
+
 def test_images_without_channels_are_told_what_is_missing() -> None:
     flat = Cohort.from_tensors({"a": (torch.zeros(10, 4, 4), torch.zeros(10, 1, 4, 4))})
     assert "(n, 4, 4)" not in refused(flat)

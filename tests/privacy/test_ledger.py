@@ -143,7 +143,6 @@ def test_record_returns_only_when_the_events_are_on_disk(path: Path, monkeypatch
     assert synced[-1][1].count("\n") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="record counts an event before it is written")
 def test_an_event_that_could_not_be_written_is_written_next_time(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

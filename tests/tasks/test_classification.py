@@ -54,7 +54,6 @@ def test_auc_is_the_rank_statistic(negative: list[int], positive: list[int], see
     assert CLASSIFICATION.metrics(logits, labels)["auc"] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="AUC is taken from single-precision softmax, which rounds to 1")
 def test_auc_still_ranks_scores_of_a_very_sure_network() -> None:
     assert CLASSIFICATION.metrics(binary([20, 25, 30, 35]), torch.tensor([0, 0, 1, 1]))["auc"] == 1
 
@@ -110,7 +109,6 @@ def test_auc_of_three_classes_is_the_mean_of_one_against_the_rest() -> None:
     assert CLASSIFICATION.metrics(logits, labels)["auc"] == pytest.approx(expected / 3, abs=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="MONAI warns where one of three or more classes is missing")
 @pytest.mark.usefixtures("_no_warnings")
 @pytest.mark.parametrize("labels", [[0, 1, 0, 1], [2, 2, 2, 2]])
 def test_a_missing_third_class_is_no_reason_to_warn(labels: list[int]) -> None:

@@ -95,17 +95,32 @@ class Cohort:
         names = [hospital.name for hospital in self.hospitals]
         if len(set(names)) < len(names):
             raise InputError(f"cohort: two hospitals share a name in {names}; rename one")
-        shape = self.hospitals[0].train.images.shape[1:]
-        for hospital in self.hospitals:
-            for part, examples in hospital.parts.items():
-                _check_part(f"cohort: {hospital.name}, {part}", examples, tuple(shape))
-        if self.hospitals[0].train.targets.ndim == 1:
-            classes = set().union(*(h.train.targets.tolist() for h in self.hospitals))
-            if len(classes) < 2:
+        first = self.hospitals[0].train
+        if first.images.ndim != 4:
+            raise InputError(
+                f"cohort: images of shape {tuple(first.images.shape)}; give (n, channels, height, width)"
+            )
+        everything = [
+            (f"cohort: {hospital.name}, {part}", examples)
+            for hospital in self.hospitals
+            for part, examples in hospital.parts.items()
+        ]
+        for where, examples in everything:
+            _check_part(where, examples, first)
+        if first.targets.ndim == 1:
+            known = set().union(*(hospital.train.targets.tolist() for hospital in self.hospitals))
+            if len(known) < 2:
                 raise InputError(
-                    f"cohort: the training images are all of class {classes.pop()}; "
+                    f"cohort: the training images are all of class {known.pop()}; "
                     "a classifier needs at least two classes"
                 )
+            for where, examples in everything:
+                found = set(examples.targets.tolist())
+                if not found <= known or min(found) < 0:
+                    raise InputError(
+                        f"{where}: classes {sorted(found)}, but training knows {sorted(known)}; "
+                        "number classes from 0 and give each to some hospital's training images"
+                    )
         return self
 
     def fingerprint(self) -> str:
@@ -113,17 +128,18 @@ class Cohort:
         digest = hashlib.sha256()
         for hospital in self.hospitals:
             for part, examples in hospital.parts.items():
-                digest.update(f"{hospital.name}/{part}/{tuple(examples.images.shape)}".encode())
+                digest.update(f"{hospital.name}/{part}".encode())
                 for tensor in (examples.images, examples.targets):
+                    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
                     digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
 
-def _check_part(where: str, examples: Examples, shape: tuple[int, ...]) -> None:
-    images, targets = examples.images, examples.targets
+def _check_part(where: str, examples: Examples, like: Examples) -> None:
+    images, targets, shape = examples.images, examples.targets, tuple(like.images.shape[1:])
     if len(images) == 0:
         raise InputError(f"{where}: no images; leave the hospital out or give it data")
-    if images.ndim != 4 or tuple(images.shape[1:]) != shape:
+    if tuple(images.shape[1:]) != shape:
         raise InputError(
             f"{where}: images of shape {tuple(images.shape)}, expected (n, {', '.join(map(str, shape))})"
         )
@@ -132,11 +148,14 @@ def _check_part(where: str, examples: Examples, shape: tuple[int, ...]) -> None:
         raise InputError(f"{where}: image {bad} has NaN or infinite values; mend or remove it")
     if len(targets) != len(images):
         raise InputError(f"{where}: {len(images)} images but {len(targets)} targets")
-    if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
+    if targets.ndim not in (1, 4) or targets.ndim != like.targets.ndim:
         raise InputError(
-            f"{where}: masks of {tuple(targets.shape[-2:])} for images of {tuple(images.shape[-2:])}"
+            f"{where}: targets of shape {tuple(targets.shape)}; "
+            "give (n,) classes or (n, 1, h, w) masks, the same kind everywhere"
         )
-    if targets.ndim not in (1, 4):
-        raise InputError(
-            f"{where}: targets of shape {tuple(targets.shape)}; give (n,) classes or (n, 1, h, w) masks"
-        )
+    if targets.ndim == 4:
+        if targets.shape[-2:] != images.shape[-2:]:
+            masks, pictures = tuple(targets.shape[-2:]), tuple(images.shape[-2:])
+            raise InputError(f"{where}: masks of {masks} for images of {pictures}")
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise InputError(f"{where}: a mask has values other than 0 and 1; threshold it")

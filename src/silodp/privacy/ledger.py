@@ -21,7 +21,7 @@ class Ledger:
         it announced was not yet used; a line that was changed is refused."""
         self.path = path
         self.events: list[Event] = []
-        self._chain = ""
+        self._chains: list[str] = []
         if not path.exists():
             path.touch()
             return
@@ -43,12 +43,24 @@ class Ledger:
             event = Event(**fields)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise InputError(f"{self.path}, line {number}: not a ledger entry; restore the file") from None
-        self._chain = _link(self._chain, event)
-        if chain != self._chain:
+        if chain != _link(self.head, event):
             raise InputError(
                 f"{self.path}, line {number}: this line or one before it was changed; restore the file"
             )
         self.events.append(event)
+        self._chains.append(chain)
+
+    @property
+    def head(self) -> str:
+        """The hash of everything so far."""
+        return self._chains[-1] if self._chains else ""
+
+    def require(self, head: str) -> None:
+        """Refuses a ledger that has lost what it held when it had this head: lines cut off its end."""
+        if head and head not in self._chains:
+            raise InputError(
+                f"{self.path}: releases that the checkpoint knows of are missing at its end; restore the file"
+            )
 
     def record(self, events: Sequence[Event]) -> None:
         """Appends events and returns only when they are on disk. Call it BEFORE using the releases.
@@ -56,18 +68,18 @@ class Ledger:
         An event that stands there already, to the digest, is the same release drawn again after a
         crash, and is not counted twice.
         """
-        known = set(self.events)
-        lines = ""
-        for event in events:
-            if event not in known:
-                self._chain = _link(self._chain, event)
-                self.events.append(event)
-                lines += json.dumps(asdict(event) | {"chain": self._chain}) + "\n"
-        if lines:
+        new = [event for event in dict.fromkeys(events) if event not in set(self.events)]
+        chains, lines = [self.head], ""
+        for event in new:
+            chains.append(_link(chains[-1], event))
+            lines += json.dumps(asdict(event) | {"chain": chains[-1]}) + "\n"
+        if new:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
+        self.events += new
+        self._chains += chains[1:]
 
 
 def _link(chain: str, event: Event) -> str:

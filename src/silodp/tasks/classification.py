@@ -6,9 +6,9 @@ others are macro means.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import torch
 from monai.metrics import compute_confusion_matrix_metric, compute_roc_auc, get_confusion_matrix
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
@@ -23,17 +23,28 @@ def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     truth = one_hot(labels.long(), classes)
     predicted = logits.argmax(1)
     # Two classes: class 1 speaks for both. More: each class against the rest.
-    columns = slice(1, 2) if classes == 2 else slice(None)
+    columns = [1] if classes == 2 else list(range(classes))
     guess = one_hot(predicted, classes)
     matrix = get_confusion_matrix(guess[:, columns, None], truth[:, columns, None]).sum(0)
-    present = bool(truth[:, columns].any()) and not bool(truth[:, columns].all())
+    areas = [_auc(logits, truth[:, column], column) for column in columns]
+    defined = [area for area in areas if not math.isnan(area)]
     result: dict[str, Any] = {
-        "auc": compute_roc_auc(logits.softmax(1)[:, columns], truth[:, columns]) if present else torch.nan,
+        "auc": sum(defined) / len(defined) if defined else math.nan,
         "accuracy": (predicted == labels).float().mean(),
     }
     for metric in _CONFUSION:
         result[metric.removesuffix(" score")] = compute_confusion_matrix_metric(metric, matrix).mean()
     return {name: float(value) for name, value in result.items()}
+
+
+def _auc(logits: Tensor, truth: Tensor, column: int) -> float:
+    """Area under the ROC curve of one class against the rest; NaN where only one of both is there."""
+    if len(set(truth.tolist())) < 2:
+        return math.nan
+    others = [other for other in range(logits.shape[1]) if other != column]
+    # Log-odds rather than probabilities, which round to 1 for a network that is very sure.
+    odds = logits[:, column].double() - logits[:, others].double().logsumexp(1)
+    return float(compute_roc_auc(odds, truth))
 
 
 CLASSIFICATION = Task(
