@@ -24,7 +24,7 @@ def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], Non
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
     state_column = TextColumn("{task.fields[state]}")
     with Progress(*columns, state_column, console=screen, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(title, total=rounds, state="")
+        task = bar.add_task(title, total=rounds, state="preparing the data")
 
         def on_round(record: dict[str, Any]) -> None:
             state = describe_round(record)

@@ -5,7 +5,9 @@ Lengths are in half image widths (the image spans -1…1), so the anatomy is the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +20,7 @@ from silodp.cohorts.cohort import Examples, HospitalData
 from silodp.errors import InputError
 
 Array = NDArray[np.floating[Any]]  # float32 throughout
+Drawing = tuple[NDArray[np.uint8], NDArray[Any]]  # one patient's images and targets
 
 PARTS = ("train", "validation", "test")
 SMALLEST_IMAGE = 32
@@ -59,15 +62,15 @@ def check_arguments(name: str, *, image_size: int, seed: int) -> None:
         raise InputError(f"{name}: seed is {seed}; give 0 or more")
 
 
-def hospital_data(
-    name: str, slices: Sequence[tuple[str, NDArray[np.uint8], NDArray[np.generic]]]
-) -> HospitalData:
-    """Puts (part, images, targets) of every patient together, in the given order."""
+def draw_hospital(name: str, patients: Sequence[Patient], draw: Callable[[Patient], Drawing]) -> HospitalData:
+    """Draws every patient, on all cores, and puts their slices together part by part."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        drawings = list(pool.map(draw, patients))
     parts = {}
     for part in PARTS:
-        images = np.concatenate([some for where, some, _ in slices if where == part])
-        targets = np.concatenate([some for where, _, some in slices if where == part])
-        parts[part] = Examples(torch.from_numpy(images), torch.from_numpy(targets))
+        mine = [drawing for patient, drawing in zip(patients, drawings, strict=True) if patient.part == part]
+        images, targets = (torch.from_numpy(np.concatenate(stack)) for stack in zip(*mine, strict=True))
+        parts[part] = Examples(images, targets)
     return HospitalData(name, **parts)
 
 

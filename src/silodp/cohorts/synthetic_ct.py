@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,9 +15,9 @@ from silodp.cohorts.synthetic import (
     blur,
     check_arguments,
     column,
+    draw_hospital,
     ellipse,
     grain,
-    hospital_data,
     inside,
     paint,
     part_sizes,
@@ -58,14 +60,12 @@ def synthetic_ct(
             f"synthetic_ct: slices is {slices} for {hospitals} hospitals; "
             f"give at least {2 * hospitals}, so that each has both classes"
         )
+    draw = partial(draw_ct_patient, image_size=image_size, channels=channels, seed=seed)
     members = []
     for hospital in range(hospitals):
         train = slices // hospitals + (hospital < slices % hospitals)
-        drawn = []
-        for patient in ct_patients(hospital, train=train, seed=seed):
-            images, labels = draw_ct_patient(patient, image_size=image_size, channels=channels, seed=seed)
-            drawn.append((patient.part, images, labels))
-        members.append(hospital_data(f"hospital-{hospital + 1:02d}", drawn))
+        patients = ct_patients(hospital, train=train, seed=seed)
+        members.append(draw_hospital(f"hospital-{hospital + 1:02d}", patients, draw))
     return Cohort("synthetic-ct", tuple(members))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,10 @@ from silodp.cohorts.synthetic import (
     blur,
     check_arguments,
     column,
+    draw_hospital,
     ellipse,
     grain,
     grid,
-    hospital_data,
     inside,
     paint,
     part_sizes,
@@ -106,13 +107,12 @@ def synthetic_mri(*, hospitals: int = 6, slices: int = 480, image_size: int = 64
             f"synthetic_mri: slices is {slices}, which leaves a site without any; "
             f"give at least {2 * len(SITES)}"
         )
-    members = []
-    for hospital in range(hospitals):
-        drawn = []
-        for patient in mri_patients(hospital, train=sizes[hospital], seed=seed):
-            images, masks = draw_mri_patient(patient, image_size=image_size, seed=seed)
-            drawn.append((patient.part, images, masks))
-        members.append(hospital_data(SITES[hospital].name, drawn))
+    draw = partial(draw_mri_patient, image_size=image_size, seed=seed)
+    members = [
+        draw_hospital(site.name, mri_patients(number, train=size, seed=seed), draw)
+        for number, (site, size) in enumerate(zip(SITES, sizes, strict=True))
+        if number < hospitals
+    ]
     return Cohort("synthetic-mri", tuple(members))
 
 

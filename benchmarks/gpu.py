@@ -1,0 +1,95 @@
+"""On a GPU: no step waits for the device, and what the engine costs over the bare loop.
+
+1. Trains one hospital with PyTorch's synchronisation check on «error»: a step that waits is an exception.
+2. A private round against the bare bfloat16 loop and the bare single-precision loop, same steps.
+
+    python benchmarks/gpu.py [PRESET] [KEY=VALUE …]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from silodp import Experiment
+from silodp.intermediary import split_sizes
+from silodp.local_training import batch_count, network_input, planned_steps
+from silodp.models import build_model
+from silodp.privacy.ledger import Ledger
+from silodp.training import _Run
+
+CUDA = torch.device("cuda")
+
+
+def check_no_waiting(run: _Run) -> None:
+    """Local training of one intermediary under the synchronisation check."""
+    hospital = next(iter(run.engine._hospitals.values()))
+    start = run.state.parameters
+    chance = torch.Generator(CUDA).manual_seed(0)
+    state, examples = run.trainer.fresh_state(), hospital.parts["train"]
+    run.trainer.train(start, examples, state, chance)  # warm
+    torch.cuda.set_sync_debug_mode("error")
+    run.trainer.train(start, examples, state, chance)
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def bare_loop(run: _Run, intermediaries: int, precise: bool) -> float:
+    """Seconds for the same steps: single precision as it comes, or bfloat16 and channels-last."""
+    parts = [hospital.parts["train"] for hospital in run.engine._hospitals.values()]
+    channels, outputs = parts[0].images.shape[1], run.task.outputs(parts[0].targets)
+    model = build_model(run.experiment.model, channels, outputs, 0).to(CUDA)
+    if not precise:
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, amsgrad=True, fused=True)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for examples in parts:
+        for size in split_sizes(len(examples), intermediaries):
+            order = torch.randperm(size, device=CUDA)
+            batches = order.tensor_split(batch_count(size, run.experiment.local.batch_size))
+            for step in range(planned_steps(size, run.experiment.local)):
+                batch = examples[batches[step % len(batches)]]
+                images = batch.images.float().div_(127.5).sub_(1) if precise else network_input(batch.images)
+                optimizer.zero_grad()
+                with torch.autocast("cuda", torch.bfloat16, enabled=not precise):
+                    logits = model(images).float()
+                run.task.loss(logits, batch.targets).backward()
+                optimizer.step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    preset = sys.argv[1] if len(sys.argv) > 1 else "prostate-paper"
+    experiment = Experiment.load(preset, [*sys.argv[2:], "rounds=6"])
+    started = time.perf_counter()
+    run = _Run(experiment, None, None, CUDA)
+    print(f"{preset} on {torch.cuda.get_device_name()}: set up in {time.perf_counter() - started:.0f} s")
+    check_no_waiting(run)
+    print("no step of local training waits for the device")
+    over_fast, over_precise, rates = [], [], []
+    with tempfile.TemporaryDirectory() as directory:
+        for number, done in enumerate(run.federation.rounds(run.state, Ledger(Path(directory) / "ledger"))):
+            fast = bare_loop(run, done.plan.intermediaries, precise=False)
+            precise = bare_loop(run, done.plan.intermediaries, precise=True)
+            if number >= 2:  # v has settled, kernels are chosen
+                over_fast.append(done.seconds / fast)
+                over_precise.append(done.seconds / precise)
+                rates.append(done.release.images / done.seconds)
+                print(
+                    f"v {done.plan.intermediaries}: round {done.seconds:.2f} s, bf16 loop {fast:.2f} s",
+                    flush=True,
+                )
+    print(f"{len(run.model):,} parameters, {statistics.median(rates):.0f} images/s")
+    print(f"round over bare bfloat16 loop, median: {statistics.median(over_fast):.3f}")
+    print(f"round over bare single-precision loop, median: {statistics.median(over_precise):.3f}")
+    print(f"peak device memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()
