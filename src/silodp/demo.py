@@ -11,15 +11,13 @@ VARIANTS: dict[str, dict[str, object]] = {
         "intermediaries.rule": "fixed",
     },
     "DP-FedAvg": {"intermediaries.rule": "fixed"},
-    "DP-FedAvg + intermediaries": {},
+    "with intermediaries": {},
 }
 
 
 def demo_experiments() -> dict[str, Experiment]:
     """The preset `demo` in its three variants, by the title each has in the table."""
     return {
-        title: Experiment.load(
-            "demo", changes | {"name": title.lower().replace(" + ", "-").replace(" ", "-")}
-        )
+        title: Experiment.load("demo", changes | {"name": title.lower().replace(" ", "-")})
         for title, changes in VARIANTS.items()
     }

@@ -90,8 +90,8 @@ def show_comparison(results: Mapping[str, Result]) -> None:
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("run")
-    for heading in (*next(iter(results.values())).test, "v", "ε, a hospital", "ε, an intermediary"):
+    table.add_column("run", no_wrap=True)
+    for heading in (*next(iter(results.values())).test, "v", "ε for a\nhospital", "ε for an\nintermediary"):
         table.add_column(heading, justify="right")
     for title, result in results.items():
         table.add_row(
