@@ -1,6 +1,7 @@
 """The command line as a person meets it, in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,34 @@ def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "exists already" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
+    many = [*TINY, "--set", "rounds=6"]
+    command = [
+        sys.executable,
+        "-c",
+        "from silodp.cli import main; main()",
+        "run",
+        "demo",
+        *many,
+        "--out",
+        "run",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "round 2/6" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    said = process.stderr.read()
+    assert process.wait() == 130
+    assert "go on with `silodp resume run`" in said
+    assert "Traceback" not in said
+    process.stderr.close()
+    done = silodp("resume", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 6
 
 
 def test_training_imports_nothing_heavy_or_of_the_terminal() -> None:

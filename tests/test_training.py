@@ -33,7 +33,7 @@ def lines(folder: Path, name: str) -> list[dict]:
 
 def without_seconds(folder: Path) -> list[dict]:
     return [
-        {key: value for key, value in line.items() if key != "seconds"}
+        {key: value for key, value in line.items() if not key.endswith("seconds")}
         for line in lines(folder, "metrics.jsonl")
     ]
 
@@ -52,7 +52,7 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
     assert set(rounds[0]["validation"]["hospitals"]) == {"hospital-0", "hospital-1", "hospital-2"}
     summary = json.loads((result.folder / "summary.json").read_text())
     assert {"last", "best"} == set(summary["test"])
-    assert set(summary["test"]["last"]["mean"]) == {"dice", "iou", "hausdorff95"}
+    assert set(summary["test"]["last"]["mean"]) == {"dice", "iou", "hd95"}
     stored = load_file(result.folder / "model.safetensors")
     for name, value in result.model.state_dict().items():
         torch.testing.assert_close(stored[name], value)

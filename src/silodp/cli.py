@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -38,12 +40,13 @@ def run(
     """Train one experiment."""
     from silodp.display import progress
     from silodp.experiment import Experiment
-    from silodp.training import train
+    from silodp.training import free_folder, train
 
     wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
     loaded = Experiment.load(experiment, wanted)
-    with progress(loaded.name, loaded.rounds) as on_round:
-        result = train(loaded, out=out, device=device, on_round=on_round)
+    folder = out or free_folder(loaded.name)
+    with _interruptible(folder), progress(loaded.name, loaded.rounds) as on_round:
+        result = train(loaded, out=folder, device=device, on_round=on_round)
     _print_result(result, as_json)
 
 
@@ -59,7 +62,7 @@ def resume(
     from silodp.training import resume as resume_run
 
     loaded = read_experiment(folder)
-    with progress(loaded.name, loaded.rounds) as on_round:
+    with _interruptible(folder), progress(loaded.name, loaded.rounds) as on_round:
         result = resume_run(folder, device=device, on_round=on_round)
     _print_result(result, as_json)
 
@@ -93,9 +96,20 @@ def demo(
     refuse_used(folder)
     results = {}
     for title, experiment in demo_experiments().items():
-        with progress(title, experiment.rounds) as on_round:
-            results[title] = train(experiment, out=folder / experiment.name, device=device, on_round=on_round)
+        path = folder / experiment.name
+        with _interruptible(path), progress(title, experiment.rounds) as on_round:
+            results[title] = train(experiment, out=path, device=device, on_round=on_round)
     show_comparison(results)
+
+
+@contextmanager
+def _interruptible(folder: Path) -> Iterator[None]:
+    """Ctrl-C loses the round that was running, and nothing else."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"silodp: stopped; go on with `silodp resume {folder}`", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _print_result(result: object, as_json: bool) -> None:

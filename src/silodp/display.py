@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -59,7 +60,9 @@ def show_epsilon(value: float) -> str:
 def show_result(result: Result) -> None:
     """The end of a run."""
     summary, epsilon = result.summary, result.epsilon
-    table = Table(title=f"{summary['experiment']}: test, mean over hospitals", title_justify="left")
+    table = Table(
+        title=f"{summary['experiment']}: test, mean over hospitals", title_justify="left", box=SIMPLE_HEAVY
+    )
     table.add_column("model")
     for metric in result.test:
         table.add_column(metric, justify="right")
@@ -89,6 +92,7 @@ def show_comparison(results: Mapping[str, Result]) -> None:
         "the hospital as a whole is protected far less.",
         title_justify="left",
         caption_justify="left",
+        box=SIMPLE_HEAVY,
     )
     table.add_column("run", no_wrap=True)
     for heading in (*next(iter(results.values())).test, "v", "ε for a\nhospital", "ε for an\nintermediary"):

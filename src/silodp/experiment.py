@@ -127,6 +127,12 @@ class Experiment(Settings):
     server: ServerSettings = ServerSettings()
     participation: ParticipationSettings = ParticipationSettings()
 
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise InputError(_first_sentence(error)) from None
+
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
         if self.clipping.rule == "none" and self.privacy.noise_multiplier > 0:
@@ -175,10 +181,7 @@ class Experiment(Settings):
         pairs = changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes)
         for key, value in pairs:
             _put(tree, key, value)
-        try:
-            return cls.model_validate(tree)
-        except ValidationError as error:
-            raise InputError(_first_sentence(error)) from None
+        return cls(**tree)
 
     def change(self, **changes: Any) -> Self:
         """This experiment with some settings changed: `change(rounds=5, privacy__noise_multiplier=0.3)`."""

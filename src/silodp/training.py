@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -213,11 +214,13 @@ class _Run:
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""
+        started = time.perf_counter()
         for done in self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
-            record = self._record(done, validation, self._spent(ledger.events))
+            started, before = time.perf_counter(), started
+            record = self._record(done, validation, self._spent(ledger.events), started - before)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
@@ -237,7 +240,9 @@ class _Run:
         assert delta is not None, "the experiment is resolved"
         return spent(events, delta)
 
-    def _record(self, done: Round, validation: dict[str, Metrics], epsilon: Epsilon) -> dict[str, Any]:
+    def _record(
+        self, done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float
+    ) -> dict[str, Any]:
         release, unprotected = done.release, done.release.unprotected
         ratio = unprotected.ratio if unprotected else None
         return {
@@ -257,7 +262,8 @@ class _Run:
             "participants": list(done.plan.participants),
             "absent": release.absent,
             "images": release.images,
-            "seconds": round(done.seconds, 4),
+            "training_seconds": round(done.seconds, 4),
+            "seconds": round(seconds, 4),
         }
 
     def _result(self, folder: RunFolder, epsilon: Epsilon) -> Result:
@@ -265,7 +271,8 @@ class _Run:
         last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
         same = self.best_parameters is self.state.parameters
         best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
-        seconds = sum(record["seconds"] for record in rounds)
+        training_seconds = sum(record["training_seconds"] for record in rounds)
+        images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
         summary = {
             "experiment": self.experiment.name,
             "task": self.task.name,
@@ -285,10 +292,9 @@ class _Run:
             },
             "best_round": self.best_round,
             "not_covered_by_epsilon": _not_covered(self.experiment, epsilon),
-            "training_seconds": round(seconds, 2),
-            "images_per_second": round(
-                sum(r["images"] for r in rounds) * self.experiment.local.epochs / max(seconds, 1e-9), 1
-            ),
+            "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
+            "training_seconds": round(training_seconds, 2),
+            "images_per_second": round(images / max(training_seconds, 1e-9), 1),
             "device": _device_name(self.device),
             "torch": torch.__version__,
         }

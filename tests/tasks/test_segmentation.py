@@ -43,7 +43,7 @@ def test_half_an_overlap(metrics: object) -> None:
 def test_quick_metrics_are_some_of_all() -> None:
     logits, masks = sure(square(2, 2, 4)), square(2, 4, 4)
     quick, everything = SEGMENTATION.quick_metrics(logits, masks), SEGMENTATION.metrics(logits, masks)
-    assert set(everything) == {"dice", "iou", "hausdorff95"}
+    assert set(everything) == {"dice", "iou", "hd95"}
     assert set(quick) == {"dice", "iou"}
     assert quick == {name: everything[name] for name in quick}
 
@@ -57,7 +57,7 @@ def test_each_image_counts_the_same_however_large_its_gland() -> None:
 
 
 def test_a_gland_that_is_not_there_and_not_found_is_right() -> None:
-    assert SEGMENTATION.metrics(sure(EMPTY), EMPTY) == {"dice": 1.0, "iou": 1.0, "hausdorff95": 0.0}
+    assert SEGMENTATION.metrics(sure(EMPTY), EMPTY) == {"dice": 1.0, "iou": 1.0, "hd95": 0.0}
 
 
 @pytest.mark.parametrize(("found", "truth"), [(square(2, 2, 4), EMPTY), (EMPTY, square(2, 2, 4))])
@@ -65,7 +65,7 @@ def test_a_gland_seen_on_one_side_only_is_wrong(found: Tensor, truth: Tensor) ->
     seen = SEGMENTATION.metrics(sure(found), truth)
     assert seen["dice"] == pytest.approx(0)
     assert seen["iou"] == pytest.approx(0)
-    assert seen["hausdorff95"] == pytest.approx(SIZE * math.sqrt(2))
+    assert seen["hd95"] == pytest.approx(SIZE * math.sqrt(2))
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
@@ -73,14 +73,14 @@ def test_a_gland_seen_on_one_side_only_is_wrong(found: Tensor, truth: Tensor) ->
 def test_hausdorff_of_shifted_squares_is_the_shift(shift: int, down: bool) -> None:
     # A quarter of the outline lies `shift` pixels from the other square's: more than the 5 % left out.
     moved = square(4 + shift * down, 4 + shift * (not down), 9)
-    assert SEGMENTATION.metrics(sure(square(4, 4, 9)), moved)["hausdorff95"] == pytest.approx(shift)
+    assert SEGMENTATION.metrics(sure(square(4, 4, 9)), moved)["hd95"] == pytest.approx(shift)
 
 
 def test_hausdorff_is_averaged_over_images() -> None:
     logits = torch.cat([sure(square(4, 4, 9)), sure(square(4, 4, 9)), sure(EMPTY), sure(EMPTY)])
     masks = torch.cat([square(4, 7, 9), square(4, 4, 9), EMPTY, square(0, 0, 3)])
     expected = (3 + 0 + 0 + SIZE * math.sqrt(2)) / 4
-    assert SEGMENTATION.metrics(logits, masks)["hausdorff95"] == pytest.approx(expected)
+    assert SEGMENTATION.metrics(logits, masks)["hd95"] == pytest.approx(expected)
 
 
 def test_masks_may_be_bytes() -> None:

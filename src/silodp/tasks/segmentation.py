@@ -44,7 +44,7 @@ def _metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
                 predicted[found], truth[found], include_background=True, percentile=95
             )
         distances[found.cpu()] = measured.mean(1).float().cpu()
-    return _quick_metrics(logits, masks) | {"hausdorff95": float(distances.mean())}
+    return _quick_metrics(logits, masks) | {"hd95": float(distances.mean())}
 
 
 SEGMENTATION = Task("segmentation", "dice", lambda masks: masks.shape[1], _loss, _metrics, _quick_metrics)

@@ -1,0 +1,71 @@
+"""Draws docs/figures/demo.png from the run folders of `silodp demo`.
+
+pip install matplotlib && python docs/figures/demo.py runs/demo-1
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+from safetensors.torch import load_file
+
+from silodp import Experiment
+from silodp.cohorts import load_cohort
+from silodp.demo import demo_experiments
+from silodp.display import show_epsilon
+from silodp.local_training import network_input
+from silodp.models import build_model
+
+COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97")
+SITES = ("MSD", "PROMISE12", "ProstateX")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    runs = {title: folder / experiment.name for title, experiment in demo_experiments().items()}
+    figure = plt.figure(figsize=(11.5, 4.8), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    axes = left.subplots()
+    for (title, run), colour in zip(runs.items(), COLOURS, strict=True):
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+        epsilon = json.loads((run / "summary.json").read_text())["epsilon"]
+        spent = {unit: show_epsilon(float("inf") if v is None else v) for unit, v in epsilon.items()}
+        dice = [line["validation"]["mean"]["dice"] for line in lines]
+        label = f"{title}\nε, a hospital: {spent['hospital']}\nε, an intermediary: {spent['intermediary']}"
+        axes.plot(range(1, len(dice) + 1), dice, color=colour, lw=2, label=label)
+    axes.set(xlabel="round", ylabel="Dice on validation slices, mean over hospitals", ylim=(0, 1))
+    axes.spines[["top", "right"]].set_visible(False)
+    left.legend(
+        frameon=False, fontsize=8, loc="outside upper center", ncols=3, handlelength=1.2, columnspacing=1
+    )
+    grid = right.subplots(len(SITES), len(runs))
+    for column, (title, run) in enumerate(runs.items()):
+        experiment = Experiment.load(run / "experiment.toml")
+        model = build_model(experiment.model, 1, 1, 0)
+        model.load_state_dict(load_file(run / "model.safetensors"))
+        members = {hospital.name: hospital for hospital in load_cohort(experiment.cohort).hospitals}
+        for row, site in enumerate(SITES):
+            test = members[site].test
+            with torch.no_grad():
+                predicted = model(network_input(test.images))[:, 0] > 0
+            slot, shown = grid[row, column], len(test) // 2
+            slot.imshow(test.images[shown, 0], cmap="gray")
+            slot.contour(test.targets[shown, 0], [0.5], colors="white", linewidths=1.2)
+            if predicted[shown].any():
+                slot.contour(predicted[shown].float(), [0.5], colors=COLOURS[column], linewidths=2)
+            slot.set_axis_off()
+            if row == 0:
+                slot.set_title(title, fontsize=9, color=COLOURS[column])
+    right.supxlabel("test slices: gland (white), prediction (coloured)", fontsize=9)
+    figure.savefig(Path(__file__).with_name("demo.png"), dpi=110)
+
+
+if __name__ == "__main__":
+    main()

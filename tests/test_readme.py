@@ -1,0 +1,42 @@
+"""What the README shows is run here."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from silodp.experiment import PRESETS, Experiment, preset_names
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_example_runs_and_is_ten_lines(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/mine-1/summary.json").exists()
+
+
+def test_the_presets_it_names_are_the_presets() -> None:
+    listed = re.search(r"silodp presets +# (.*)", README)
+    assert listed is not None
+    assert listed[1].split(", ") == preset_names()
+
+
+def test_the_choices_it_names_are_the_choices() -> None:
+    for section, field in re.findall(r"^\| `(\w+)\.(\w+)` \|", README, flags=re.MULTILINE):
+        (row,) = re.findall(rf"^\| `{section}\.{field}` \| (.*) \|$", README, flags=re.MULTILINE)
+        settings = Experiment.model_fields[section].annotation
+        choices = set(settings.model_fields[field].annotation.__args__) - {"custom"}
+        assert set(re.findall(r"`([\w-]+)`", row)) == choices
+
+
+def test_every_preset_says_what_it_is() -> None:
+    for name in preset_names():
+        preset = Experiment.load(name)
+        assert preset.name == name
+        assert preset.description
+        assert (PRESETS / f"{name}.toml").read_text().startswith(f'name = "{name}"')
