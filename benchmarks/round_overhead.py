@@ -50,6 +50,7 @@ def main() -> None:
     preset = sys.argv[1] if len(sys.argv) > 1 else "prostate-small"
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     experiment = Experiment.load(preset, {"rounds": repeats + 1})
+    torch.set_num_threads(experiment.threads or torch.get_num_threads())
     run = _Run(experiment, None, None, torch.device("cpu"))
     with tempfile.TemporaryDirectory() as directory:
         folder = RunFolder.create(Path(directory) / "run", run.experiment)

@@ -80,11 +80,11 @@ def test_a_value_out_of_range_is_named(field: str, value: str) -> None:
 def test_every_preset_resolves_and_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
     preset = Experiment.load(name)
     assert preset.name == name
-    complete = preset.resolve(preset.cohort.hospitals or 6)
+    complete = preset.resolve(preset.cohort.hospitals or 6, 1)
     path = tmp_path / "experiment.toml"
     path.write_text(complete.to_toml(), encoding="utf-8")
     assert Experiment.load(path) == complete
-    assert complete.resolve(complete.cohort.hospitals or 6) == complete
+    assert complete.resolve(complete.cohort.hospitals or 6, 1) == complete
 
 
 def test_there_is_a_preset() -> None:
@@ -109,7 +109,7 @@ def test_toml_keeps_every_digit(
             "model": {"blocks": blocks},
             "privacy": {"noise_multiplier": z, "delta": delta},
         }
-    ).resolve(6)
+    ).resolve(6, 1)
     again = Experiment.build(tomllib.loads(experiment.to_toml()))
     assert again == experiment
     assert (again.privacy.noise_multiplier, again.privacy.delta) == (z, delta)
@@ -142,7 +142,7 @@ def test_delta_is_the_largest_power_of_ten_below_one_over_n(hospitals: int) -> N
 )
 def test_resolving_fills_in_the_papers_figures(optimizer: str, z: float, rate: float) -> None:
     tree = {"server": {"optimizer": optimizer}, "privacy": {"noise_multiplier": z}}
-    complete = Experiment.build(tree).resolve(20)
+    complete = Experiment.build(tree).resolve(20, 1)
     assert complete.server.learning_rate == rate
     assert complete.privacy.delta == pytest.approx(0.01)
     assert complete.cohort.hospitals == 20
@@ -150,7 +150,7 @@ def test_resolving_fills_in_the_papers_figures(optimizer: str, z: float, rate: f
 
 def test_resolving_leaves_what_was_given() -> None:
     tree = {"server": {"learning_rate": 0.7}, "privacy": {"delta": 1e-5}}
-    complete = Experiment.build(tree).resolve(6)
+    complete = Experiment.build(tree).resolve(6, 1)
     assert (complete.server.learning_rate, complete.privacy.delta) == (0.7, 1e-5)
 
 

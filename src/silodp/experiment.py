@@ -118,6 +118,7 @@ class Experiment(Settings):
     rounds: Count = 30
     seed: Annotated[int, Field(ge=0)] = 0
     checkpoint_every: Count = 1
+    threads: Count | None = None  # on a CPU; default: all cores. Small models run best on one
     cohort: CohortSettings = CohortSettings()
     model: ModelSettings = ModelSettings()
     local: LocalSettings = LocalSettings()
@@ -190,9 +191,12 @@ class Experiment(Settings):
             {key.replace("__", "."): value for key, value in changes.items()},
         )
 
-    def resolve(self, hospitals: int) -> Self:
-        """Fills in what the defaults leave to a rule, so that the written file says every number."""
-        changes: dict[str, Any] = {"cohort.hospitals": hospitals}
+    def resolve(self, hospitals: int, threads: int) -> Self:
+        """Fills in what the defaults leave open, so that the written file says every number.
+
+        Threads are among them: sums of floating-point numbers depend on how they are divided.
+        """
+        changes: dict[str, Any] = {"cohort.hospitals": hospitals, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)
         if self.server.learning_rate is None:

@@ -123,7 +123,7 @@ class _Run:
         if model is not None:
             experiment = experiment.change(model__kind="custom")
         self.cohort = (cohort or load_cohort(experiment.cohort)).check()
-        self.experiment = experiment.resolve(len(self.cohort.hospitals))
+        self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads())
         self.task = task_named(experiment.task)
         self._check_targets()
         self.device = device
@@ -214,6 +214,15 @@ class _Run:
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.experiment.threads or threads)
+        try:
+            self._train(folder, ledger, on_round)
+            return self._result(folder, self._spent(ledger.events))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
         started = time.perf_counter()
         for done in self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
@@ -233,7 +242,6 @@ class _Run:
                 self.save(folder, ledger)
             if on_round is not None:
                 on_round(record)
-        return self._result(folder, self._spent(ledger.events))
 
     def _spent(self, events: list[Any]) -> Epsilon:
         delta = self.experiment.privacy.delta
