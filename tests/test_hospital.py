@@ -1,11 +1,13 @@
 import gc
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from conftest import blob_cohort
 
+from silodp import HospitalData
 from silodp.exchange import RoundPlan
 from silodp.experiment import LocalSettings
 from silodp.hospital import Hospital
@@ -18,12 +20,14 @@ from silodp.tasks import task_named
 CPU = torch.device("cpu")
 
 
-def hospital(**settings: object) -> tuple[Hospital, torch.Tensor]:
+def hospital(data: HospitalData | None = None, **settings: object) -> tuple[Hospital, torch.Tensor]:
     torch.manual_seed(0)
     model = FlatModel(UNet(1, 1, 2, "batch"), CPU)
     local = LocalSettings.model_validate({"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
-    return Hospital(blob_cohort().hospitals[0], trainer, signs(len(model), CPU), 0), model.values.clone()
+    return Hospital(
+        data or blob_cohort().hospitals[0], trainer, signs(len(model), CPU), 0
+    ), model.values.clone()
 
 
 def plan(start: torch.Tensor, v: int, bound: float | None, number: int = 1, **more: object) -> RoundPlan:
@@ -65,25 +69,33 @@ def test_kept_states_follow_v() -> None:
     one.train(plan(start, 2, 1.0))
     assert [float(state["step"]) for state in one.states] == [2.0, 2.0]
     mean = torch.stack([state["exp_avg"] for state in one.states]).mean(0)
-    states = list(one._states_before(3))
+    states = one._states_for(3)
     assert len(states) == 3
     for state in states:
         torch.testing.assert_close(state["exp_avg"], mean)
 
 
-def test_an_averaged_state_is_the_mean_of_the_kept_ones() -> None:
-    """One round from nothing: both modes train alike, and differ only in what they remember."""
-    each, start = hospital(state="kept")
-    together, _ = hospital(state="averaged")
-    sums = [one.train(plan(start, 3, 1.0)).clipped_sum for one in (each, together)]
-    torch.testing.assert_close(*sums)
-    assert len(together.states) == 1
-    for name, tensor in together.states[0].items():
-        mean = torch.stack([state[name] for state in each.states]).mean(0)
-        torch.testing.assert_close(tensor, mean)
-    together.train(plan(start, 5, 1.0, number=2))
-    assert len(together.states) == 1
-    assert float(together.states[0]["step"]) == pytest.approx(2.0)  # 4 images: 1 step; 2 or 3: 1 more
+def test_an_intermediary_is_the_same_images_in_every_round() -> None:
+    """Change one image: with v = 6 one update a round may change, in every round, or ε is nobody's."""
+    data = blob_cohort(images=40).hospitals[0]
+    changed = data.train.images.clone()
+    changed[0] += 1
+    other = replace(data, train=replace(data.train, images=changed))
+    for state in ("kept", "fresh"):
+        (one, start), (two, _) = hospital(data, state=state), hospital(other, state=state)
+        for number in (1, 2, 3):
+            asked = plan(start, 6, None, number=number)
+            moved = (one.train(asked).clipped_sum - two.train(asked).clipped_sum).abs().amax(1)
+            assert int((moved > 0).sum()) == 1
+
+
+def test_a_nan_keeps_a_hospital_out_for_one_round_only() -> None:
+    one, start = hospital(state="kept")
+    whole = one.parts["train"]
+    one.parts["train"] = replace(whole, images=torch.full_like(whole.images, 3e38))
+    assert not math.isfinite(float(one.train(plan(start, 2, 1.0)).clipped_sum.sum()))
+    one.parts["train"] = whole
+    assert math.isfinite(float(one.train(plan(start, 2, 1.0, number=2)).clipped_sum.sum()))
 
 
 def test_nothing_un_noised_is_sent_unless_the_plan_asks() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
 from silodp.experiment import ClippingSettings, ParticipationSettings
 from silodp.mechanism import Mechanism, Release
+from silodp.randomness import NoiseSource, seeded_noise
 from silodp.sketch import signs, sketch
 
 SIZE = 20_000
@@ -35,7 +36,18 @@ def answer(name: str, vector: Tensor, bits: float = 0.0, images: int = 10) -> Ho
 def release(
     door: Mechanism, asked: RoundPlan, *updates: HospitalUpdate, seed: int = 0, **more: bool
 ) -> Release:
-    return door.release(asked, updates, torch.Generator().manual_seed(seed), more.get("estimates", False))
+    return door.release(asked, updates, same_noise(seed), more.get("estimates", False))
+
+
+def same_noise(seed: int) -> NoiseSource:
+    """Noise that does not depend on what it hides, so that two releases can be compared."""
+
+    def draw(hidden: Tensor, public: str, count: int) -> Tensor:
+        return torch.randn(
+            count, generator=torch.Generator().manual_seed(seed + 2**40 * (public == "clip quantile"))
+        )
+
+    return draw
 
 
 def nobody(door: Mechanism, asked: RoundPlan, seed: int = 0) -> Release:
@@ -145,6 +157,28 @@ def test_a_broken_update_counts_as_absent_and_harms_nobody(bad: float) -> None:
     assert bool(torch.isfinite(seen.mean).all())
 
 
+def test_nan_bits_or_a_vector_of_another_length_count_as_absence() -> None:
+    door, ones = mechanism(0.5, "quantile"), torch.full((SIZE,), 1e-3)
+    seen = release(door, plan(), answer("h0", ones, bits=math.nan), answer("h1", ones[:-1]))
+    assert set(seen.absent) == {"h0", "h1", "h2"}
+    assert math.isfinite(seen.fraction_below or math.nan)
+
+
+def test_every_round_and_every_sum_has_noise_of_its_own() -> None:
+    """The same noise on two sums would let their difference out; the same sum redone must get the same."""
+    door, one, other = mechanism(0.5), torch.full((SIZE,), 1e-3), torch.full((SIZE,), 2e-3)
+
+    def noise(number: int, vector: Tensor, v: int = 2) -> Tensor:
+        seen = door.release(plan(v), [answer("h0", vector)], seeded_noise(7, number), False)
+        return (seen.mean * 3 * v - vector) / 0.5
+
+    assert torch.equal(noise(1, one), noise(1, one))
+    for drawn in (noise(2, one), noise(1, other), noise(1, one, v=3)):
+        correlation = torch.corrcoef(torch.stack([noise(1, one), drawn]))[0, 1]
+        assert abs(float(correlation)) < 5 / math.sqrt(SIZE)
+        assert float(drawn.std()) == pytest.approx(1, abs=5 / math.sqrt(SIZE))
+
+
 def test_answering_twice_or_unasked_counts_nothing() -> None:
     door, ones = mechanism(0.0), torch.full((SIZE,), 1e-3)
     once = release(door, plan(), answer("h0", ones))
@@ -176,7 +210,7 @@ def test_reading_the_noise_ratio_is_an_unprotected_event() -> None:
     quiet = nobody(mechanism(0.5), plan())
     assert all(event.protected for event in quiet.events)
     door = mechanism(0.5)
-    loud = door.release(plan(), [], torch.Generator().manual_seed(0), True)
+    loud = door.release(plan(), [], same_noise(0), True)
     assert [event.released for event in loud.events if not event.protected] == ["noise ratio"]
 
 
@@ -196,9 +230,7 @@ def test_xi_phi_and_cosines_are_the_papers() -> None:
     total = updates[0] / 5 * 2 + updates[1]  # clipped at 2
     asked = plan(v=2, bound=2.0, size=3, hospitals=1)
     door = mechanism(1.0, hospitals=1)
-    seen = door.release(
-        asked, [HospitalUpdate("h0", total, 0, 4, measured)], torch.Generator().manual_seed(3), False
-    )
+    seen = door.release(asked, [HospitalUpdate("h0", total, 0, 4, measured)], same_noise(3), False)
     assert seen.unprotected is not None
     ratio = seen.unprotected.ratio
     noise = (seen.mean - total / 2).norm()

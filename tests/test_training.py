@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from silodp import Cohort, Experiment, InputError, resume, train
+from silodp.exchange import HospitalUpdate, RoundPlan
+from silodp.hospital import Hospital
 from silodp.privacy.accountants import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
 from silodp.run_folder import RunFolder
@@ -147,8 +149,8 @@ def test_the_first_round_of_an_adaptive_rule_only_measures(
         torch.testing.assert_close(one, two)
 
 
-def test_v_is_capped_where_data_ends_and_the_metrics_say_so(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
+def test_v_is_capped_where_data_ends_and_log_and_metrics_say_so(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     changed = experiment.change(
         rounds=2,
@@ -160,6 +162,7 @@ def test_v_is_capped_where_data_ends_and_the_metrics_say_so(
     for line in lines(result.folder, "metrics.jsonl"):
         assert line["intermediaries"] == 12 // 4  # the closed form would be sqrt(9·√30347/3) = 22
         assert line["intermediaries_capped"]
+    assert caplog.text.count("v is capped at 3") == 1
 
 
 def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Path) -> None:
@@ -207,16 +210,17 @@ def test_killed_at_any_moment_and_resumed_a_run_ends_the_same(
             text=True,
         )
         assert process.stdout is not None
-        if attempt < 4:
-            process.stdout.readline()  # at least one round, then somewhere inside the next
-            time.sleep(0.07 * attempt)
+        if attempt < 5:
+            if attempt:  # the first kill comes before any round; the others somewhere after a round
+                process.stdout.readline()
+            time.sleep(0.07 * attempt if attempt else 1.5)
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
         process.stdout.close()
         if process.returncode == 0:
             break
-    assert kills >= 4
+    assert kills == 5
     assert without_seconds(folder) == without_seconds(whole.folder)
     for name in ("ledger.jsonl", "model.safetensors", "model-best.safetensors"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
@@ -285,6 +289,127 @@ def test_targets_of_the_other_task_are_refused(experiment: Experiment, tmp_path:
         train(experiment, cohort=classes, out=tmp_path / "run", device="cpu")
 
 
+def test_epsilon_of_a_round_redone_does_not_count_later_rounds(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """With checkpoint_every = 3 and a stop after round 5, rounds 4 and 5 are done again."""
+
+    def stop(record: dict) -> None:
+        if record["round"] == 5:
+            raise KeyboardInterrupt
+
+    changed = experiment.change(rounds=6, checkpoint_every=3)
+    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=stop)
+    resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
+    assert (tmp_path / "run/ledger.jsonl").read_bytes() == (whole.folder / "ledger.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("checkpoint.pt", None, "its checkpoint is gone"),
+        ("checkpoint.pt", b"garbage", "not a checkpoint"),
+        ("metrics.jsonl", b"garbage\n", "line 1: not JSON"),
+        ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),
+    ],
+)
+def test_files_that_were_harmed_are_named(
+    name: str, content: bytes | None, message: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        resume(folder, cohort=cohort, device="cpu")
+
+
+def test_one_hospitals_failure_does_not_break_the_others(
+    experiment: Experiment,
+    cohort: Cohort,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    honest = Hospital.train
+
+    def fails(self: Hospital, plan: RoundPlan) -> HospitalUpdate:
+        if self.name == "hospital-2":
+            raise RuntimeError("out of memory")
+        return honest(self, plan)
+
+    monkeypatch.setattr(Hospital, "train", fails)
+    result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert "hospital-2 failed: out of memory" in caplog.text
+    assert lines(result.folder, "metrics.jsonl")[0]["absent"] == {"hospital-2": "it did not answer"}
+
+
+def test_fednova_weighs_steps_that_differ(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    """12, 12 and 24 images in batches of 4 are 3, 3 and 6 steps: the mean of Δ_i/a_i times τ_eff = 4."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"a": 20, "b": 20, "c": 40}
+    images = {name: torch.randn(n, 1, 16, 16, generator=generator) for name, n in sizes.items()}
+    uneven = Cohort.from_tensors({name: (x, (x > 0).float()) for name, x in images.items()})
+    plain = experiment.change(
+        rounds=1, intermediaries__count=1, clipping__rule="none", privacy__noise_multiplier=0.0
+    )
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    start = model.weight.detach().clone()
+    moved = {}
+    for kind in ("fedavg", "fednova"):
+        done = train(plain.change(server__optimizer=kind), cohort=uneven, model=model, out=tmp_path / kind)
+        moved[kind] = done.model.get_parameter("weight").detach() - start
+    alone = [
+        train(plain, cohort=Cohort(h.name, (h,)), model=model, out=tmp_path / h.name).model.get_parameter(
+            "weight"
+        )
+        for h in uneven.hospitals
+    ]
+    deltas = [weight.detach() - start for weight in alone]
+    torch.testing.assert_close(moved["fedavg"], sum(deltas) / 3)
+    expected = 4 * (deltas[0] / 3 + deltas[1] / 3 + deltas[2] / 6) / 3
+    torch.testing.assert_close(moved["fednova"], expected)
+
+
+def test_preconditioned_rounds_have_a_clip_bound_of_their_own(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(rounds=4, server__optimizer="dp2-rmsprop", server__interval=2)
+    result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    bounds = [line["clip_bound"] for line in lines(result.folder, "metrics.jsonl")]
+    assert bounds[2] == bounds[0] == 0.5  # each phase begins where the experiment says
+    assert bounds[3] > bounds[2]  # and follows its own, far larger norms
+
+
+def test_without_diagnostics_nothing_un_noised_is_recorded(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    result = train(experiment.change(diagnostics=False), cohort=cohort, out=tmp_path / "run", device="cpu")
+    for line in lines(result.folder, "metrics.jsonl"):
+        assert {line[key] for key in ("xi", "phi", "lambda", "cosine_std", "train_loss")} == {None}
+    assert not any("lambda" in note for note in result.summary["not_covered_by_epsilon"])
+
+
+def test_your_model_is_not_changed_by_training_it(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    before = model.weight.detach().clone()
+    train(experiment, cohort=cohort, model=model, out=tmp_path / "run", device="cpu")
+    torch.testing.assert_close(model.weight.detach(), before)
+
+
+def test_one_validation_image_is_refused_where_batchnorm_cannot_use_it(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    first = cohort.hospitals[0]
+    lonely = replace(first, validation=first.validation[:1])
+    with pytest.raises(InputError, match="cannot train on 1 images"):
+        train(experiment, cohort=Cohort("one", (lonely,)), out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
@@ -312,7 +437,7 @@ def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     experiment = Experiment.build(
         {
-            "task": "classification", "rounds": 4, "model": {"kind": "custom"}, "cohort": {"kind": "custom"},
+            "task": "classification", "rounds": 4,
             "privacy": {"noise_multiplier": 0.0}, "clipping": {"rule": "none"},
             "local": {"learning_rate": 0.01},
         }
@@ -328,7 +453,7 @@ def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:
     ("model", "message"),
     [
         (nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
-        (nn.Conv2d(3, 1, 1), "cannot train on images of shape"),
+        (nn.Conv2d(3, 1, 1), "cannot train on 2 images of shape"),
         (nn.Conv2d(1, 2, 1), "output has shape"),
     ],
 )

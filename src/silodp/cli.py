@@ -128,7 +128,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="silodp: %(message)s")
     try:
         app()
-    except InputError as error:
+    except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         print(f"silodp: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -51,7 +51,8 @@ def next_bound(settings: ClippingSettings, bound: float | None, fraction_below: 
     """
     if settings.rule != "quantile" or bound is None or fraction_below is None:
         return bound
-    return bound * math.exp(-settings.learning_rate * (fraction_below - settings.quantile))
+    fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of its range
+    return bound * math.exp(-settings.learning_rate * (fraction - settings.quantile))
 
 
 def share_noise(noise_multiplier: float, bit_share: float) -> tuple[float, float]:

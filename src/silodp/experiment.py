@@ -41,8 +41,8 @@ class ModelSettings(Settings):
     """The network. `features` is its width; growth and blocks belong to densenet."""
 
     kind: Literal["unet", "densenet", "custom"] = "unet"
-    features: Count = 8
-    growth: Count = 32
+    features: Annotated[int, Field(ge=1, le=1024)] = 8
+    growth: Annotated[int, Field(ge=1, le=256)] = 32
     blocks: tuple[Count, ...] = (6, 12, 24, 16)
     norm: Literal["batch", "group", "instance"] = "batch"
 
@@ -54,11 +54,10 @@ class LocalSettings(Settings):
     learning_rate: Positive = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # sgd
     amsgrad: bool = True  # adam
-    state: Literal["averaged", "kept", "fresh"] = (
-        "averaged"  # the optimizer's moments across rounds: one state a
+    state: Literal["kept", "fresh"] = "kept"  # kept: each intermediary's moments live on across rounds
+    epochs: Annotated[float, Field(gt=0, le=1000)] = (
+        1.0  # a fraction takes that part of the steps, at least one
     )
-    # hospital, the mean of its intermediaries'; one an intermediary (the authors); none
-    epochs: Positive = 1.0  # a fraction such as 0.334 trains on that part of the data
     batch_size: Annotated[int, Field(ge=2)] = 8
     augmentation: Literal["none", "affine-flip"] = "none"
 
@@ -118,6 +117,7 @@ class Experiment(Settings):
     rounds: Count = 30
     seed: Annotated[int, Field(ge=0)] = 0
     checkpoint_every: Count = 1
+    diagnostics: bool = True  # un-noised ξ, φ, λ, cosines and losses in metrics.jsonl; ε does not cover them
     threads: Count | None = None  # on a CPU; default: all cores. Small models run best on one
     cohort: CohortSettings = CohortSettings()
     model: ModelSettings = ModelSettings()
@@ -133,6 +133,18 @@ class Experiment(Settings):
             super().__init__(**settings)
         except ValidationError as error:
             raise InputError(_first_sentence(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_follow_the_task(cls, tree: Any) -> Any:
+        """A classifier's default cohort and network are other ones."""
+        if isinstance(tree, dict) and tree.get("task") == "classification":
+            tree = dict(tree)
+            for section, kind in (("cohort", "synthetic-ct"), ("model", "densenet")):
+                settings = tree.get(section, {})
+                if isinstance(settings, dict):
+                    tree[section] = {"kind": kind} | settings
+        return tree
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,15 +19,13 @@ from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
-from silodp.intermediary import ESTIMATING, first_count, most_intermediaries, next_count, split_sizes
+from silodp.intermediary import estimates, first_count, most_intermediaries, next_count, split_sizes
 from silodp.local_training import planned_steps, step_normaliser
 from silodp.mechanism import Mechanism, Release
 from silodp.participation import expected_hospitals, participants
 from silodp.privacy.ledger import Ledger
-from silodp.randomness import generator
+from silodp.randomness import generator, seeded_noise
 from silodp.server_optimizers import ServerOptimizer, server_optimizer
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -38,7 +35,7 @@ class State:
     round: int
     parameters: Tensor
     optimizer: dict[str, Any]
-    clip_bound: float | None
+    clip_bounds: dict[str, float | None]  # by phase of the server optimizer; None: this round's median
     intermediaries: int
     capped: bool
 
@@ -63,34 +60,30 @@ class Federation:
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
-    device: torch.device
 
     def rounds(self, state: State, ledger: Ledger) -> Iterator[Round]:
         """Trains, changing `state` in place; yields after every round."""
-        experiment, rule = self.experiment, self.experiment.intermediaries
+        experiment, expected = self.experiment, self.mechanism.expected_hospitals
         for number in range(state.round + 1, experiment.rounds + 1):
             started = time.perf_counter()
-            asked = participants(
-                experiment.participation, list(self.hospitals), self._chance("participation", number)
-            )
-            estimates = (
-                self.is_private and rule.rule in ESTIMATING and (rule.rule != "initial" or number == 1)
-            )
-            measures_only = estimates and number == 1
+            measures = experiment.is_private and estimates(experiment.intermediaries, number)
+            measures_only = measures and number == 1
 
             # The server sends θ, C and v; hospitals train their intermediaries and clip (Eq. 1).
             ready = self.optimizer.prepare(state.optimizer)
             plan = RoundPlan(
-                number,
-                state.parameters,
-                state.intermediaries,
-                state.clip_bound,
-                asked,
-                ready.divisor,
-                ready.normalise_steps,
+                round=number,
+                parameters=state.parameters,
+                intermediaries=state.intermediaries,
+                clip_bound=state.clip_bounds[ready.phase],
+                participants=self._participants(number),
+                divisor=ready.divisor,
+                normalise_steps=ready.normalise_steps,
+                measure=measures or experiment.diagnostics,
             )
             # The door: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
-            release = self.mechanism.release(plan, self.engine.train(plan), self._noise(number), estimates)
+            noise = seeded_noise(experiment.seed, number)
+            release = self.mechanism.release(plan, self.engine.train(plan), noise, measures)
             ledger.record(release.events)
 
             # Everything from here on is post-processing of the release.
@@ -98,18 +91,16 @@ class Federation:
                 state.parameters, state.optimizer = self.optimizer.step(
                     state.optimizer, state.parameters, release.mean, release.noise_std, self._mean_steps(plan)
                 )
-            state.clip_bound = next_bound(experiment.clipping, state.clip_bound, release.fraction_below)
+            state.clip_bounds[ready.phase] = next_bound(
+                experiment.clipping, plan.clip_bound, release.fraction_below
+            )
             capped = state.capped
-            if estimates and release.unprotected is not None:
-                ratio, expected = release.unprotected.ratio, self.mechanism.expected_hospitals
-                wanted = next_count(rule, state.intermediaries, number, ratio, expected)
+            if measures and release.unprotected is not None:
+                ratio = release.unprotected.ratio
+                wanted = next_count(experiment.intermediaries, plan.intermediaries, number, ratio, expected)
                 state.intermediaries, state.capped = self._cap(wanted)
             state.round = number
             yield Round(plan, release, not measures_only, capped, time.perf_counter() - started)
-
-    @property
-    def is_private(self) -> bool:
-        return self.experiment.is_private
 
     def first_state(self, parameters: Tensor) -> State:
         """Before round one."""
@@ -129,7 +120,7 @@ class Federation:
             0,
             parameters,
             self.optimizer.init(parameters),
-            first_bound(self.experiment.clipping),
+            dict.fromkeys(("plain", "preconditioned"), first_bound(self.experiment.clipping)),
             intermediaries,
             capped,
         )
@@ -148,16 +139,12 @@ class Federation:
         ]
         return sum(steps) / len(steps)
 
-    def _noise(self, number: int) -> torch.Generator:
-        return generator(self.device, self.experiment.seed, "noise", number)
-
-    def _chance(self, *purpose: str | int) -> torch.Generator:
-        return generator(torch.device("cpu"), self.experiment.seed, *purpose)
+    def _participants(self, number: int) -> tuple[str, ...]:
+        chance = generator(torch.device("cpu"), self.experiment.seed, "participation", number)
+        return participants(self.experiment.participation, list(self.hospitals), chance)
 
 
-def found_federation(
-    experiment: Experiment, cohort: Cohort, engine: Engine, device: torch.device
-) -> Federation:
+def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> Federation:
     """Brings the parts together; `experiment` is resolved, `cohort` is checked."""
     sizes = {hospital.name: len(hospital.train) for hospital in cohort.hospitals}
     for name, size in sizes.items():
@@ -172,4 +159,4 @@ def found_federation(
         experiment.participation,
         expected_hospitals(experiment.participation, len(sizes)),
     )
-    return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism, device)
+    return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism)

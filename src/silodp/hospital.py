@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -32,15 +30,16 @@ class Hospital:
     def train(self, plan: RoundPlan) -> HospitalUpdate:
         """Splits, trains every intermediary from θ, and adds the clipped differences into one sum."""
         trainer, examples = self._trainer, self.parts["train"]
-        parts = split(len(examples), plan.intermediaries, self._generator(_CPU, "split", plan.round))
-        states = self._states_before(plan.intermediaries)
+        # The split depends on v alone: an intermediary is the same images in every round, or its ε would
+        # be nobody's.
+        parts = split(len(examples), plan.intermediaries, self._generator(_CPU, "split", plan.intermediaries))
+        states = self._states_for(plan.intermediaries)
         whole = [torch.zeros_like(plan.parameters)] if plan.clip_bound is not None else []
         norms, sketches, losses = [], [], []
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
-            state = next(states)
+            state = states[number] if states else trainer.working_state()
             loss = trainer.train(plan.parameters, examples[part.to(trainer.device)], state, chance)
-            self._keep(state, number, len(parts))
             update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
             if plan.normalise_steps:
                 update /= step_normaliser(planned_steps(len(part), trainer.settings), trainer.settings)
@@ -55,6 +54,8 @@ class Hospital:
             else:
                 whole[0].addcmul_(update, clip_factor(norms[-1], plan.clip_bound).to(update.dtype))
         sizes = torch.stack(norms)
+        if not bool(torch.isfinite(sizes).all()):
+            self.states = []  # a NaN in the optimizer's moments would keep the hospital out for good
         bits = (sizes <= plan.clip_bound).double() - 0.5 if plan.clip_bound is not None else sizes * 0
         return HospitalUpdate(
             self.name,
@@ -64,29 +65,15 @@ class Hospital:
             Measurements(sizes, torch.stack(sketches), torch.stack(losses).mean()) if plan.measure else None,
         )
 
-    def _states_before(self, count: int) -> Iterator[OptimizerState]:
-        """The optimizer state with which each of `count` intermediaries begins."""
-        trainer = self._trainer
-        if trainer.settings.state == "kept":
-            if len(self.states) != count:  # v has changed: the authors hand the average on
-                self.states = average_states(self.states, count) if self.states else []
-            for number in range(count):
-                yield self.states[number] if number < len(self.states) else trainer.fresh_state()
-        else:
-            before = self.states[0] if self.states else None
-            for _ in range(count):
-                yield trainer.working_state(before)
-
-    def _keep(self, state: OptimizerState, number: int, count: int) -> None:
-        """Takes note of the state with which intermediary `number` of `count` ended."""
-        mode = self._trainer.settings.state
-        if mode == "kept" and number == len(self.states):
-            self.states.append(state)
-        elif mode == "averaged" and number == 0:
-            self.states = [{name: tensor / count for name, tensor in state.items()}]
-        elif mode == "averaged":
-            for name, tensor in state.items():
-                self.states[0][name].add_(tensor, alpha=1 / count)
+    def _states_for(self, count: int) -> list[OptimizerState]:
+        """The kept optimizer states, averaged and handed on where v has changed."""
+        if self._trainer.settings.state == "fresh":
+            return []
+        if not self.states:
+            self.states = [self._trainer.fresh_state() for _ in range(count)]
+        elif len(self.states) != count:
+            self.states = average_states(self.states, count)
+        return self.states
 
     def _generator(self, device: torch.device, *purpose: str | int) -> torch.Generator:
         return generator(device, self._seed, "hospital", self.name, *purpose)

@@ -59,6 +59,11 @@ class Ratio:
         return self.noise_norm / self.sum_of_norms if self.sum_of_norms else math.inf
 
 
+def estimates(settings: IntermediarySettings, round_: int) -> bool:
+    """Whether the rule reads this round's un-noised ratio."""
+    return settings.rule in ESTIMATING and (settings.rule != "initial" or round_ == 1)
+
+
 def first_count(
     settings: IntermediarySettings, noise_multiplier: float, parameters: int, hospitals: float
 ) -> int:
@@ -76,7 +81,7 @@ def next_count(
     `stable` grows by whole factors only, `progressive` goes half of the way up, `initial` estimates in
     round one and keeps it. All of them shrink at once.
     """
-    if settings.rule not in ESTIMATING or (settings.rule == "initial" and round_ > 1):
+    if not estimates(settings, round_):
         return count
     if not math.isfinite(ratio.lambda_):
         return count  # nobody answered: nothing was measured

@@ -77,10 +77,10 @@ class LocalTrainer:
         state = {name: torch.zeros_like(self.model.values) for name in names}
         return state | ({"step": torch.zeros((), device=self.device)} if "exp_avg" in names else {})
 
-    def working_state(self, before: OptimizerState | None) -> OptimizerState:
-        """The trainer's one resident state, set to `before` or to zero: nothing is allocated a training."""
-        for name, tensor in self._working.items():
-            tensor.copy_(before[name]) if before else tensor.zero_()
+    def working_state(self) -> OptimizerState:
+        """The trainer's one resident state, set to zero: where nothing is kept, nothing is allocated."""
+        for tensor in self._working.values():
+            tensor.zero_()
         return self._working
 
     def train(
@@ -91,6 +91,7 @@ class LocalTrainer:
         Returns:
             The mean loss, still on the device.
         """
+        torch.manual_seed(generator.initial_seed())  # for the model's own chance, such as dropout
         self.model.values.copy_(start)
         self.model.module.train()
         self._optimizer.state[self._flat] = state

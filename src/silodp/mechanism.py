@@ -21,6 +21,7 @@ from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.experiment import ClippingSettings, ParticipationSettings
 from silodp.intermediary import Ratio
 from silodp.privacy.events import Event
+from silodp.randomness import NoiseSource
 from silodp.sketch import cosines, signs, sketch
 
 
@@ -35,14 +36,14 @@ class Unprotected:
 
 @dataclass(frozen=True)
 class Release:
-    """What everyone may see of a round, and the events that say so.
+    """What a round gave: the released numbers, the events that say so, and notes that stay with the run.
 
     Attributes:
         mean: the noisy mean of the clipped updates.
         clip_bound: C of this round.
         noise_std: σ, standard deviation of the noise in each coordinate of `mean`.
         fraction_below: b̃, the noised fraction of updates with norm ≤ C; None without quantile clipping.
-        unprotected: un-noised statistics, where the plan asked for them.
+        unprotected: un-noised statistics, where the plan asked for them; not released.
         absent: hospitals that were asked and did not count, with the reason.
         images: images trained on.
     """
@@ -90,14 +91,14 @@ class Mechanism:
     expected_hospitals: float
 
     def release(
-        self, plan: RoundPlan, updates: Iterable[HospitalUpdate], generator: torch.Generator, estimates: bool
+        self, plan: RoundPlan, updates: Iterable[HospitalUpdate], noise: NoiseSource, estimates: bool
     ) -> Release:
         """Sums, adds the noise once, divides by the plan's denominator.
 
         Args:
             plan: this round's plan; its v and C give the sensitivity.
             updates: consumed one by one into a running sum.
-            generator: where the noise comes from.
+            noise: where the noise comes from.
             estimates: whether the rule for v will read the un-noised ratio; then an event says so.
         """
         gathered = self._gather(plan, updates)
@@ -106,25 +107,22 @@ class Mechanism:
         if self.clipping.rule == "quantile":
             update_multiplier, bit_multiplier = share_noise(self.noise_multiplier, self.clipping.bit_share)
 
-        signal = sketch(gathered.total, signs(len(gathered.total), gathered.total.device))
-        norm_of_sum = float(norm(gathered.total))
         std_of_sum = update_multiplier * gathered.clip_bound if update_multiplier else 0.0
-        noise_norm = 0.0
-        mean = gathered.total  # the sum itself is not needed again
+        added = torch.zeros_like(gathered.total)
         if std_of_sum:
-            noise = torch.randn(len(mean), generator=generator, device=mean.device).mul_(std_of_sum)
-            noise_norm = float(norm(noise)) / denominator
-            mean += noise
+            name = f"model update, C {gathered.clip_bound!r}, v {plan.intermediaries}"
+            added = noise(gathered.total, name, len(gathered.total)).mul_(std_of_sum)
+        unprotected = self._measure(plan, gathered, float(norm(added)) / denominator)
+        mean = gathered.total.add_(added)  # the sum itself is not needed again
         mean /= denominator
 
         fraction_below = None
         events = [self._event(plan, gathered, "model update", update_multiplier, _digest(mean))]
         if self.clipping.rule == "quantile":
             # One centred bit moves the sum by ½, so the noise that makes it z_b is z_b/2.
-            noise_on_bits = (
-                float(torch.randn((), generator=generator, device=mean.device)) * bit_multiplier / 2
-            )
-            fraction_below = (gathered.bits + noise_on_bits) / denominator + 0.5
+            bits = torch.tensor([gathered.bits])
+            noised = gathered.bits + float(noise(bits, "clip quantile", 1)) * bit_multiplier / 2
+            fraction_below = noised / denominator + 0.5
             digest = _digest(torch.tensor(fraction_below, dtype=torch.float64))
             events.append(self._event(plan, gathered, "clip quantile", bit_multiplier, digest))
         if self.clipping.rule == "median":
@@ -132,15 +130,6 @@ class Mechanism:
         if estimates:
             events.append(self._event(plan, gathered, "noise ratio", None))
 
-        unprotected = None
-        if plan.measure and gathered.norms:
-            similarity = cosines(torch.cat(gathered.sketches), signal)
-            sum_of_norms = float(torch.cat(gathered.norms).sum())
-            unprotected = Unprotected(
-                Ratio(noise_norm, sum_of_norms, norm_of_sum),
-                float(similarity.std(correction=0)),
-                gathered.losses,
-            )
         return Release(
             mean,
             gathered.clip_bound,
@@ -152,6 +141,15 @@ class Mechanism:
             gathered.images,
         )
 
+    def _measure(self, plan: RoundPlan, gathered: _Gathered, noise_norm: float) -> Unprotected | None:
+        """Eq. 2 and the cosines of Fig. 2(b), from un-noised numbers, where the plan asks for them."""
+        if not (plan.measure and gathered.norms):
+            return None
+        total = gathered.total
+        similarity = cosines(torch.cat(gathered.sketches), sketch(total, signs(len(total), total.device)))
+        ratio = Ratio(noise_norm, float(torch.cat(gathered.norms).sum()), float(norm(total)))
+        return Unprotected(ratio, float(similarity.std(correction=0)), gathered.losses)
+
     def _gather(self, plan: RoundPlan, updates: Iterable[HospitalUpdate]) -> _Gathered:
         bound = math.inf if plan.clip_bound is None else plan.clip_bound
         gathered = _Gathered(torch.zeros_like(plan.parameters), bound)
@@ -161,12 +159,16 @@ class Mechanism:
                 gathered.absent[update.hospital] = "it answered without being asked"
                 continue
             gathered.answered.add(update.hospital)
+            shape = tuple(update.clipped_sum.shape)
+            if shape != (plan.intermediaries,) * (plan.clip_bound is None) + tuple(plan.parameters.shape):
+                gathered.absent[update.hospital] = f"its update has shape {shape}"
+                continue
             size = norm(update.clipped_sum)
-            if not torch.isfinite(size):
+            if not (torch.isfinite(size) and math.isfinite(update.bits)):
                 gathered.absent[update.hospital] = "its update is NaN or infinite"
                 continue
             if plan.clip_bound is None:
-                unclipped.append(update.clipped_sum[: plan.intermediaries])
+                unclipped.append(update.clipped_sum)
             else:
                 # A hospital that lies is held to the most that an honest one could contribute.
                 factor = clip_factor(size, plan.intermediaries * bound)

@@ -16,6 +16,7 @@ import fcntl
 import json
 import math
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,10 @@ class RunFolder:
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []:
             if not line.endswith("\n"):
                 break
-            rounds.append(json.loads(line))
+            try:
+                rounds.append(json.loads(line))
+            except ValueError:
+                raise InputError(f"{path}, line {len(rounds) + 1}: not JSON; restore the file") from None
         return rounds
 
     def add_metrics(self, record: dict[str, Any]) -> None:
@@ -95,7 +99,10 @@ class RunFolder:
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
-        return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
+        try:
+            return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
+        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
+            raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
     def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
         from safetensors.torch import save
@@ -112,7 +119,7 @@ class RunFolder:
 
 def refuse_used(path: Path) -> None:
     """A run goes into a folder that is new or empty."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(left.name != ".lock" for left in path.iterdir())):
         raise InputError(
             f"--out {path}: exists already; give another folder, or take a run up with `silodp resume {path}`"
         )

@@ -22,10 +22,17 @@ DP2_EPSILON = 1e-7
 
 @dataclass(frozen=True)
 class Preparation:
-    """What hospitals do to their updates before clipping; public."""
+    """What hospitals do to their updates before clipping; public.
+
+    Updates divided by a preconditioner have other norms, so each phase has a clip bound of its own.
+    """
 
     divisor: Tensor | None = None
     normalise_steps: bool = False
+
+    @property
+    def phase(self) -> str:
+        return "plain" if self.divisor is None else "preconditioned"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import platform
@@ -127,19 +128,23 @@ class _Run:
         self.task = task_named(experiment.task)
         self._check_targets()
         self.device = device
-        self.model = FlatModel(model or self._own_model(), device)
+        self.model = FlatModel(copy.deepcopy(model) if model is not None else self._own_model(), device)
         self.trainer = LocalTrainer(self.model, self.task, experiment.local)
         self._check_fit()
         sketch_signs = signs(len(self.model), device)
         self.engine = InProcess(
             [Hospital(data, self.trainer, sketch_signs, experiment.seed) for data in self.cohort.hospitals]
         )
-        self.federation = found_federation(self.experiment, self.cohort, self.engine, device)
+        self.federation = found_federation(self.experiment, self.cohort, self.engine)
         self.state = self.federation.first_state(self.model.values.clone())
         self.best_round = 0
         self.best_value = -math.inf
         self.best_parameters = self.state.parameters
-        self.identity = {"experiment": self.experiment.to_toml(), "cohort": self.cohort.fingerprint()}
+        self.identity = {
+            "experiment": self.experiment.to_toml(),
+            "cohort": self.cohort.fingerprint(),
+            "model": repr([(name, tuple(p.shape)) for name, p in self.model.module.named_parameters()]),
+        }
 
     def _own_model(self) -> nn.Module:
         from silodp.models import build_model
@@ -164,7 +169,12 @@ class _Run:
     @torch.no_grad()
     def _check_fit(self) -> None:
         """Data and network must fit; better now than after the folder is made."""
-        examples = self.cohort.hospitals[0].train[:2].to(self.device)
+        hospitals = self.cohort.hospitals
+        parts = [len(examples) for hospital in hospitals for examples in hospital.parts.values()]
+        fewest = min(
+            2, self.experiment.intermediaries.min_samples, *parts
+        )  # the smallest batch there will be
+        examples = hospitals[0].train[:fewest].to(self.device)
         try:
             self.model.module.train()
             shape = tuple(self.trainer.forward(network_input(examples.images)).shape)
@@ -172,14 +182,16 @@ class _Run:
             raise
         except (RuntimeError, ValueError) as error:
             size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
-            raise InputError(f"model: it cannot train on images of shape {size} ({first_line})") from None
+            raise InputError(
+                f"model: it cannot train on {fewest} images of shape {size} at a time ({first_line})"
+            ) from None
         if self.task.name == "segmentation":
             fits, wanted = (
                 shape == tuple(examples.targets.shape),
                 f"the masks' {tuple(examples.targets.shape)}",
             )
         else:
-            classes = max(self.task.outputs(hospital.train.targets) for hospital in self.cohort.hospitals)
+            classes = max(self.task.outputs(hospital.train.targets) for hospital in hospitals)
             fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
         if not fits:
             raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
@@ -198,6 +210,10 @@ class _Run:
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         checkpoint = folder.load_checkpoint(self.device)
         if checkpoint is None:
+            if ledger.events:
+                raise InputError(
+                    f"{folder.path}: its ledger has releases but its checkpoint is gone; start a new run"
+                )
             self.save(folder, ledger)
         else:
             ledger.require(checkpoint["ledger"])
@@ -223,13 +239,17 @@ class _Run:
             torch.set_num_threads(threads)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
-        started = time.perf_counter()
+        started, capped_at = time.perf_counter(), 0
         for done in self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
+            if done.capped and done.plan.intermediaries != capped_at:
+                capped_at = done.plan.intermediaries
+                log.warning("v is capped at %d: the smallest hospital has no data for more", capped_at)
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
             started, before = time.perf_counter(), started
-            record = self._record(done, validation, self._spent(ledger.events), started - before)
+            so_far = [event for event in ledger.events if event.round <= done.plan.round]
+            record = self._record(done, validation, self._spent(so_far), started - before)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
@@ -276,6 +296,8 @@ class _Run:
 
     def _result(self, folder: RunFolder, epsilon: Epsilon) -> Result:
         rounds = folder.metrics()
+        if not self.best_round:  # the headline metric was never defined
+            self.best_round, self.best_parameters = self.state.round, self.state.parameters
         last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
         same = self.best_parameters is self.state.parameters
         best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
@@ -327,7 +349,13 @@ def _mean(values: Any) -> float:
 
 def _not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
     """What a reader of ε must know that it leaves out."""
-    notes = ["validation and test metrics, and the choice of the best round by them"]
+    notes = [
+        "validation and test metrics, and the choice of the best round by them",
+        "the sizes of the training sets",
+        "whoever knows the seed: this is a simulation, whose noise can be drawn again",
+    ]
+    if experiment.diagnostics:
+        notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
     if not epsilon.covers_everything:
         if experiment.clipping.rule == "median":
             notes.append("the clip bound: the exact median of the norms (clipping.rule = median)")

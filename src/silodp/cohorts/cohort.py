@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from silodp.errors import InputError
@@ -59,7 +60,7 @@ class Cohort:
     @classmethod
     def from_tensors(
         cls,
-        hospitals: Mapping[str, tuple[Tensor, Tensor]],
+        hospitals: Mapping[str, tuple[ArrayLike, ArrayLike]],
         *,
         name: str = "custom",
         shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
@@ -71,7 +72,8 @@ class Cohort:
         """
         generator = torch.Generator().manual_seed(seed)
         members = []
-        for hospital, (images, targets) in hospitals.items():
+        for hospital, arrays in hospitals.items():
+            images, targets = (torch.as_tensor(array).detach() for array in arrays)
             if len(images) != len(targets):
                 raise InputError(
                     f"cohort: {hospital} has {len(images)} images but {len(targets)} targets; "
@@ -109,6 +111,10 @@ class Cohort:
             _check_part(where, examples, first)
         if first.targets.ndim == 1:
             known = set().union(*(hospital.train.targets.tolist() for hospital in self.hospitals))
+            if known != set(range(len(known))):
+                raise InputError(
+                    f"cohort: training classes {sorted(known)}; number them 0, 1, 2, … without a gap"
+                )
             if len(known) < 2:
                 raise InputError(
                     f"cohort: the training images are all of class {known.pop()}; "

@@ -21,8 +21,17 @@ class InProcess:
         self._hospitals = {hospital.name: hospital for hospital in hospitals}
 
     def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
+        failed: list[Exception] = []
         for name in plan.participants:
-            yield self._hospitals[name].train(plan)
+            try:
+                update = self._hospitals[name].train(plan)
+            except Exception as error:
+                log.warning("round %d: %s failed: %s", plan.round, name, error)
+                failed.append(error)
+                continue
+            yield update
+        if failed and len(failed) == len(plan.participants):
+            raise failed[-1]  # nobody could train: this is no hospital's fault
 
     def evaluate(self, parameters: Tensor, part: str, *, thorough: bool) -> dict[str, dict[str, float]]:
         return {

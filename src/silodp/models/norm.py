@@ -21,13 +21,16 @@ def norm_layer(kind: str, channels: int) -> nn.Module:
 
 
 def with_norm(model: nn.Module, kind: str = "batch") -> nn.Module:
-    """Replaces every 2D norm layer of `model`, in place, by one that keeps nothing.
+    """Replaces every norm layer of `model`, in place, by one that keeps nothing.
 
     This is the way out for a model that silodp refuses because its BatchNorm has buffers.
     """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.BatchNorm2d | nn.InstanceNorm2d):
+            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm3d) and kind == "batch":
+                plain = type(child)(child.num_features, affine=False, track_running_stats=False)
+                setattr(parent, name, plain)
+            elif isinstance(child, nn.BatchNorm2d | nn.InstanceNorm2d):
                 setattr(parent, name, norm_layer(kind, child.num_features))
             elif isinstance(child, nn.GroupNorm):
                 setattr(parent, name, norm_layer(kind, child.num_channels))
