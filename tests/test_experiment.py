@@ -212,9 +212,12 @@ def test_noise_correction_belongs_to_fedadam() -> None:
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        (["task=classification"], ("task = classification", "synthetic-mri", "task=segmentation")),
+        (
+            ["task=classification", "cohort.kind=synthetic-mri"],
+            ("task = classification", "synthetic-mri", "task=segmentation"),
+        ),
         (["cohort.kind=synthetic-ct"], ("task = segmentation", "synthetic-ct", "task=classification")),
-        (["cohort.kind=custom", "task=classification"], ("model.kind = unet", "task=segmentation")),
+        (["model.kind=unet", "task=classification"], ("model.kind = unet", "task=segmentation")),
         (["model.kind=densenet"], ("model.kind = densenet", "task=classification")),
     ],
 )
@@ -259,3 +262,9 @@ def test_broken_toml_is_refused(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"broken\.toml: not valid TOML"):
         Experiment.load(path)
+
+
+def test_a_classifier_has_other_defaults() -> None:
+    experiment = Experiment(task="classification")
+    assert (experiment.cohort.kind, experiment.model.kind) == ("synthetic-ct", "densenet")
+    assert Experiment().cohort.kind == "synthetic-mri"

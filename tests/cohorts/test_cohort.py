@@ -222,3 +222,15 @@ def test_the_fingerprint_is_the_datas_alone(classes: Cohort) -> None:
 def test_custom_data_cannot_be_loaded_by_name() -> None:
     with pytest.raises(InputError, match=r"cohort\.kind = custom.*silodp\.train"):
         load_cohort(CohortSettings(kind="custom"))
+
+
+def test_classes_with_a_gap_are_refused() -> None:
+    images, _ = numbered(20)
+    gap = Cohort.from_tensors({name: (images, torch.arange(20) % 2 + 1) for name in "ab"})
+    assert "training classes [1, 2]; number them 0, 1, 2" in refused(gap)
+
+
+def test_arrays_are_taken_like_tensors() -> None:
+    images, targets = numbered(20)
+    arrays = Cohort.from_tensors({"a": (images.numpy(), targets.numpy())})
+    assert arrays.fingerprint() == Cohort.from_tensors({"a": (images, targets)}).fingerprint()

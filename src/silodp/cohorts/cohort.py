@@ -111,14 +111,14 @@ class Cohort:
             _check_part(where, examples, first)
         if first.targets.ndim == 1:
             known = set().union(*(hospital.train.targets.tolist() for hospital in self.hospitals))
-            if known != set(range(len(known))):
-                raise InputError(
-                    f"cohort: training classes {sorted(known)}; number them 0, 1, 2, … without a gap"
-                )
             if len(known) < 2:
                 raise InputError(
                     f"cohort: the training images are all of class {known.pop()}; "
                     "a classifier needs at least two classes"
+                )
+            if known != set(range(len(known))):
+                raise InputError(
+                    f"cohort: training classes {sorted(known)}; number them 0, 1, 2, … without a gap"
                 )
             for where, examples in everything:
                 found = set(examples.targets.tolist())
