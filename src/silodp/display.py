@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAVY
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from silodp.training import Result
@@ -23,13 +25,14 @@ screen = Console(stderr=True)
 def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on a terminal, plain lines elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-    state_column = TextColumn("{task.fields[state]}")
-    with Progress(*columns, state_column, console=screen, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(title, total=rounds, state="preparing the data")
+    bar, state = Progress(*columns, console=screen), Text("preparing the data")
+    task = bar.add_task(title, total=rounds)
+    # The state has a line of its own: with both ε it is too long to stand beside the bar.
+    with Live(Group(bar, state), console=screen) if screen.is_terminal else nullcontext():
 
         def on_round(record: dict[str, Any]) -> None:
-            state = describe_round(record)
-            bar.update(task, completed=record["round"], state=state)
+            state.plain = describe_round(record)
+            bar.update(task, completed=record["round"])
             if not screen.is_terminal:
                 print(f"{title}: round {record['round']}/{rounds}  {state}", file=sys.stderr, flush=True)
 

@@ -352,7 +352,7 @@ def _not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
     notes = [
         "validation and test metrics, and the choice of the best round by them",
         "the sizes of the training sets",
-        "whoever knows the seed: this is a simulation, whose noise can be drawn again",
+        "readers who know the seed: they can draw this simulation's noise again",
     ]
     if experiment.diagnostics:
         notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
