@@ -19,7 +19,8 @@ class Event:
         clip_bound: C of this round, where one applied.
         participation: rule by which hospitals took part.
         sampling_rate: chance or share of a hospital's taking part.
-        neighbours: the neighbouring relation that the multiplier speaks of.
+        neighbours: the neighbouring relation that the multiplier speaks of: the same federation with one
+            unit's contributions replaced by nothing. Who else is asked stays as it was.
         digest: hash of the released numbers. A round redone after a crash is the same release only if
             this is the same; otherwise it is a second event.
     """
