@@ -60,7 +60,7 @@ class Release:
 
 @dataclass
 class _Gathered:
-    """The running sum behind the door. Its size does not depend on hospitals or intermediaries."""
+    """The running sum behind the door: one vector, and a small sketch an intermediary where measured."""
 
     total: Tensor
     clip_bound: float

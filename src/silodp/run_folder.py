@@ -109,10 +109,6 @@ class RunFolder:
 
         write_atomically(self.path / name, save(tensors))
 
-    def summary(self) -> dict[str, Any] | None:
-        path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
     def save_summary(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / "summary.json", (_json(summary, indent=2) + "\n").encode())
 

@@ -7,6 +7,8 @@ product of their norms (1.1 % here), and exact where the vector has at most k co
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -15,8 +17,9 @@ from silodp.randomness import generator
 BUCKETS = 2**13
 
 
+@lru_cache(maxsize=1)
 def signs(size: int, device: torch.device) -> Tensor:
-    """The fixed random signs for vectors of one size."""
+    """The fixed random signs for vectors of one size: hospitals and server use the same tensor."""
     return torch.empty(size, device=device).bernoulli_(generator=generator(device, 0, "sketch")) * 2 - 1
 
 

@@ -171,9 +171,8 @@ class _Run:
         """Data and network must fit; better now than after the folder is made."""
         hospitals = self.cohort.hospitals
         parts = [len(examples) for hospital in hospitals for examples in hospital.parts.values()]
-        fewest = min(
-            2, self.experiment.intermediaries.min_samples, *parts
-        )  # the smallest batch there will be
+        # The smallest batch there will be is the one that BatchNorm may refuse.
+        fewest = min(2, self.experiment.intermediaries.min_samples, *parts)
         examples = hospitals[0].train[:fewest].to(self.device)
         try:
             self.model.module.train()
@@ -186,10 +185,8 @@ class _Run:
                 f"model: it cannot train on {fewest} images of shape {size} at a time ({first_line})"
             ) from None
         if self.task.name == "segmentation":
-            fits, wanted = (
-                shape == tuple(examples.targets.shape),
-                f"the masks' {tuple(examples.targets.shape)}",
-            )
+            masks = tuple(examples.targets.shape)
+            fits, wanted = shape == masks, f"the masks' {masks}"
         else:
             classes = max(self.task.outputs(hospital.train.targets) for hospital in hospitals)
             fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"

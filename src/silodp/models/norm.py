@@ -21,7 +21,7 @@ def norm_layer(kind: str, channels: int) -> nn.Module:
 
 
 def with_norm(model: nn.Module, kind: str = "batch") -> nn.Module:
-    """Replaces every norm layer of `model`, in place, by one that keeps nothing.
+    """Replaces the norm layers of `model`, in place, by ones that keep nothing (1D and 3D: "batch" only).
 
     This is the way out for a model that silodp refuses because its BatchNorm has buffers.
     """

@@ -25,13 +25,11 @@ class Ledger:
         if not path.exists():
             path.touch()
             return
-        whole = b""
-        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-            if not line.endswith(b"\n"):
-                break
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), start=1):
             self._read(number, line)
-            whole += line
-        if whole != path.read_bytes():
+        if whole != content:
             with path.open("r+b") as file:
                 file.truncate(len(whole))
                 os.fsync(file.fileno())
@@ -68,7 +66,8 @@ class Ledger:
         An event that stands there already, to the digest, is the same release drawn again after a
         crash, and is not counted twice.
         """
-        new = [event for event in dict.fromkeys(events) if event not in set(self.events)]
+        known = set(self.events)
+        new = [event for event in dict.fromkeys(events) if event not in known]
         chains, lines = [self.head], ""
         for event in new:
             chains.append(_link(chains[-1], event))
