@@ -417,6 +417,18 @@ def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Coho
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_folder_whose_creation_was_killed_can_be_used_again(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Killed before experiment.toml was there: `resume` finds no run, so `run` must be the way out."""
+    (tmp_path / ".lock").touch()
+    (tmp_path / "experiment.toml.part").write_text("name = ")
+    with pytest.raises(InputError, match="no run is there"):
+        resume(tmp_path, cohort=cohort, device="cpu")
+    result = train(experiment, cohort=cohort, out=tmp_path, device="cpu")
+    assert not (result.folder / "experiment.toml.part").exists()
+
+
 def test_a_run_in_use_is_not_resumed_by_a_second_process(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:

@@ -29,6 +29,9 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.privacy.ledger import Ledger
 
+_BEFORE_A_RUN = {".lock", "experiment.toml.part"}
+"""What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
+
 
 class RunFolder:
     """The files of one run, held by one process at a time."""
@@ -115,7 +118,9 @@ class RunFolder:
 
 def refuse_used(path: Path) -> None:
     """A run goes into a folder that is new or empty."""
-    if path.exists() and (not path.is_dir() or any(left.name != ".lock" for left in path.iterdir())):
+    if path.exists() and (
+        not path.is_dir() or any(left.name not in _BEFORE_A_RUN for left in path.iterdir())
+    ):
         raise InputError(
             f"--out {path}: exists already; give another folder, or take a run up with `silodp resume {path}`"
         )
