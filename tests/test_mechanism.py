@@ -43,9 +43,8 @@ def same_noise(seed: int) -> NoiseSource:
     """Noise that does not depend on what it hides, so that two releases can be compared."""
 
     def draw(hidden: Tensor, public: str, count: int) -> Tensor:
-        return torch.randn(
-            count, generator=torch.Generator().manual_seed(seed + 2**40 * (public == "clip quantile"))
-        )
+        chance = torch.Generator().manual_seed(seed + 2**40 * (public == "clip quantile"))
+        return torch.randn(count, generator=chance, dtype=torch.float64)
 
     return draw
 
@@ -67,7 +66,7 @@ def test_noise_on_the_mean_has_standard_deviation_zC_over_Nv(
 ) -> None:
     seen = nobody(mechanism(z, hospitals=hospitals), plan(v, bound), seed % 2**31)
     sigma = z * bound / (hospitals * v)
-    assert seen.noise_std == pytest.approx(sigma)
+    assert sigma <= seen.noise_std < sigma * 1.0001  # rounding counts as sensitivity, and is little
     # n·s²/σ² is χ² with n degrees of freedom: five standard deviations are 5·sqrt(2/n).
     assert float(seen.mean.double().square().mean()) == pytest.approx(sigma**2, rel=5 * math.sqrt(2 / SIZE))
     assert abs(float(seen.mean.double().mean())) < 5 * sigma / math.sqrt(SIZE)
@@ -76,7 +75,7 @@ def test_noise_on_the_mean_has_standard_deviation_zC_over_Nv(
 def test_noise_is_added_once_whatever_v_is() -> None:
     sums = [nobody(mechanism(1.0), plan(v)).mean * 3 * v for v in (1, 4, 16)]
     for other in sums[1:]:
-        torch.testing.assert_close(other, sums[0])
+        torch.testing.assert_close(other, sums[0], rtol=1e-4, atol=1e-6)
 
 
 def test_noise_uses_the_bound_that_clipped_this_round() -> None:
@@ -84,7 +83,7 @@ def test_noise_uses_the_bound_that_clipped_this_round() -> None:
     door = mechanism(0.5, "quantile", learning_rate=5.0)
     seen = release(door, plan(bound=2.0), answer("h0", torch.zeros(SIZE), bits=1.0))
     share = math.sqrt(1 - door.clipping.bit_share)
-    assert seen.noise_std == pytest.approx(0.5 / share * 2.0 / 6)
+    assert seen.noise_std == pytest.approx(0.5 / share * 2.0 / 6, rel=1e-5)
     assert seen.events[0].clip_bound == 2.0
 
 
@@ -92,7 +91,7 @@ def test_quantile_bits_and_update_together_cost_exactly_z() -> None:
     update, bits = nobody(mechanism(0.7, "quantile"), plan(v=5)).events
     assert (update.released, bits.released) == ("model update", "clip quantile")
     assert update.noise_multiplier**-2 + bits.noise_multiplier**-2 == pytest.approx(0.7**-2)
-    assert update.hospital_noise_multiplier == pytest.approx(update.noise_multiplier / 5)
+    assert update.hospital_mu == pytest.approx(5 / update.noise_multiplier)
 
 
 def test_noise_on_the_bits_is_half_their_multiplier() -> None:

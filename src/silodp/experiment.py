@@ -9,7 +9,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -85,6 +85,20 @@ class PrivacySettings(Settings):
 
     noise_multiplier: NonNegative = 0.5
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # default: the paper's rule, 10^-k ≤ 1/hospitals
+    entropy: Literal["seed", "system"] = (
+        "seed"  # seed: reproducible, for study; system: for models to release
+    )
+    level: Literal["client", "sample"] = "client"  # sample: DP-SGD at the hospitals (the paper's section 2.3)
+    sample_clip_bound: Positive = 1.0  # sample: c, the bound on one image's gradient
+
+
+class BudgetSettings(Settings):
+    """The most a run may spend: a round that would overspend does not start."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # default: privacy.delta
+    unit: Literal["hospital", "intermediary"] = "hospital"
+    neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove"
 
 
 class ServerSettings(Settings):
@@ -125,6 +139,7 @@ class Experiment(Settings):
     intermediaries: IntermediarySettings = IntermediarySettings()
     clipping: ClippingSettings = ClippingSettings()
     privacy: PrivacySettings = PrivacySettings()
+    budget: BudgetSettings | None = None
     server: ServerSettings = ServerSettings()
     participation: ParticipationSettings = ParticipationSettings()
 
@@ -136,19 +151,26 @@ class Experiment(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _kinds_follow_the_task(cls, tree: Any) -> Any:
-        """A classifier's default cohort and network are other ones."""
-        if isinstance(tree, dict) and tree.get("task") == "classification":
-            tree = dict(tree)
-            for section, kind in (("cohort", "synthetic-ct"), ("model", "densenet")):
-                settings = tree.get(section, {})
-                if isinstance(settings, dict):
-                    tree[section] = {"kind": kind} | settings
-        return tree
+    def _defaults_follow(cls, tree: Any) -> Any:
+        """Another task has another cohort and network by default; DP-SGD at the hospitals splits nothing."""
+        if not isinstance(tree, dict):
+            return tree
+        defaults: dict[str, dict[str, Any]] = {}
+        if tree.get("task") == "classification":
+            defaults = {"cohort": {"kind": "synthetic-ct"}, "model": {"kind": "densenet"}}
+        privacy = tree.get("privacy")
+        if isinstance(privacy, dict) and privacy.get("level") == "sample":
+            defaults |= {"clipping": {"rule": "none"}, "intermediaries": {"rule": "fixed", "count": 1}}
+            defaults["model"] = defaults.get("model", {}) | {"norm": "group"}
+        given = {section: tree.get(section, {}) for section in defaults}
+        filled = {name: defaults[name] | own for name, own in given.items() if isinstance(own, dict)}
+        return {**tree, **filled}
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        if self.clipping.rule == "none" and self.privacy.noise_multiplier > 0:
+        if self.privacy.level == "sample":
+            self._refuse_with_sample_level()
+        elif self.clipping.rule == "none" and self.privacy.noise_multiplier > 0:
             raise ValueError(
                 f"clipping.rule = none with privacy.noise_multiplier = {self.privacy.noise_multiplier}: "
                 "noise protects nobody without a bound; set clipping.rule, or privacy.noise_multiplier=0"
@@ -165,6 +187,27 @@ class Experiment(Settings):
             if self.model.kind == model and self.task != task:
                 raise ValueError(f"model.kind = {model} with task = {self.task}: set task={task}")
         return self
+
+    def _refuse_with_sample_level(self) -> None:
+        """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
+        parts, rule = self.intermediaries, self.participation.rule
+        for field, value, fits, instead, why in (
+            ("model.norm", self.model.norm, self.model.norm != "batch", "group", "BatchNorm mixes images"),
+            ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", "hospitals are not split"),
+            ("intermediaries.count", parts.count, parts.count == 1, 1, "hospitals are not split"),
+            (
+                "clipping.rule",
+                self.clipping.rule,
+                self.clipping.rule == "none",
+                "none",
+                "gradients are clipped",
+            ),
+            ("participation.rule", rule, rule == "all", "all", "a hospital that is away adds no noise"),
+        ):
+            if not fits:
+                raise ValueError(
+                    f"{field} = {value} with privacy.level = sample: {why}; set {field}={instead}"
+                )
 
     @property
     def is_private(self) -> bool:
@@ -211,6 +254,8 @@ class Experiment(Settings):
         changes: dict[str, Any] = {"cohort.hospitals": hospitals, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)
+        if self.budget is not None and self.budget.delta is None:
+            changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:
             rates = {"fedadam": 0.03, "dp2-rmsprop": 1e-4 if self.is_private else 1e-3}
             changes["server.learning_rate"] = rates.get(self.server.optimizer, 1.0)
@@ -255,9 +300,11 @@ def _first_sentence(error: ValidationError) -> str:
     finding = error.errors()[0]
     field = ".".join(str(part) for part in finding["loc"])
     if finding["type"] == "extra_forbidden":
-        section = Experiment.model_fields
+        section: Any = Experiment.model_fields
         for part in finding["loc"][:-1]:
-            section = section[str(part)].annotation.model_fields  # type: ignore[union-attr]
+            kind = section[str(part)].annotation
+            section = next(choice for choice in (kind, *get_args(kind)) if hasattr(choice, "model_fields"))
+            section = section.model_fields
         return f"{field}: no such setting; there are {', '.join(section)}"
     if finding["type"] == "value_error" and not field:
         return str(finding["ctx"]["error"])

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +22,13 @@ from silodp.errors import InputError
 from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
 from silodp.intermediary import estimates, first_count, most_intermediaries, next_count, split_sizes
-from silodp.local_training import planned_steps, step_normaliser
-from silodp.mechanism import Mechanism, Release
-from silodp.participation import expected_hospitals, participants
+from silodp.local_training import batch_count, planned_steps, step_normaliser
+from silodp.mechanism import LocalNoise, Mechanism, Release
+from silodp.participation import expected_hospitals, participants, sampling_rate
+from silodp.privacy.budget import Budget
+from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.randomness import generator, seeded_noise
+from silodp.randomness import NoiseSource, generator, seeded_noise, system_noise
 from silodp.server_optimizers import ServerOptimizer, server_optimizer
 
 
@@ -38,6 +42,8 @@ class State:
     clip_bounds: dict[str, float | None]  # by phase of the server optimizer; None: this round's median
     intermediaries: int
     capped: bool
+    draws: int  # from this and the round's number follows who takes part; secret where ε counts on it
+    stopped: str | None = None  # why the budget ended the run
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,10 @@ class Federation:
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
+    budget: Budget | None = None
 
     def rounds(self, state: State, ledger: Ledger) -> Iterator[Round]:
-        """Trains, changing `state` in place; yields after every round."""
+        """Trains, changing `state` in place; yields after every round, and ends before one too many."""
         experiment, expected = self.experiment, self.mechanism.expected_hospitals
         for number in range(state.round + 1, experiment.rounds + 1):
             started = time.perf_counter()
@@ -76,14 +83,18 @@ class Federation:
                 parameters=state.parameters,
                 intermediaries=state.intermediaries,
                 clip_bound=state.clip_bounds[ready.phase],
-                participants=self._participants(number),
+                participants=self._participants(state, number),
                 divisor=ready.divisor,
                 normalise_steps=ready.normalise_steps,
                 measure=measures or experiment.diagnostics,
             )
+            # The brake: a round that would overspend does not start.
+            if not self._affords(state, ledger, number, self.mechanism.events(plan, measures)):
+                return
             # The door: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
-            noise = seeded_noise(experiment.seed, number)
-            release = self.mechanism.release(plan, self.engine.train(plan), noise, measures)
+            release = self.mechanism.release(plan, self.engine.train(plan), self._noise(number), measures)
+            if not self._affords(state, ledger, number, release.events):
+                return  # a round redone after a crash whose noise came out differently: nobody saw it
             ledger.record(release.events)
 
             # Everything from here on is post-processing of the release.
@@ -116,14 +127,17 @@ class Federation:
                 f"training images, enough for {intermediaries} intermediaries of {settings.min_samples}; "
                 f"set intermediaries.count to at most {intermediaries}"
             )
-        return State(
+        state = State(
             0,
             parameters,
             self.optimizer.init(parameters),
             dict.fromkeys(("plain", "preconditioned"), first_bound(self.experiment.clipping)),
             intermediaries,
             capped,
+            self.experiment.seed if self._reproducible else secrets.randbits(62),
         )
+        self._refuse_hopeless(state)
+        return state
 
     def _cap(self, wanted: int) -> tuple[int, bool]:
         most = most_intermediaries(min(self.hospitals.values()), self.experiment.intermediaries.min_samples)
@@ -139,9 +153,48 @@ class Federation:
         ]
         return sum(steps) / len(steps)
 
-    def _participants(self, number: int) -> tuple[str, ...]:
-        chance = generator(torch.device("cpu"), self.experiment.seed, "participation", number)
+    def _participants(self, state: State, number: int) -> tuple[str, ...]:
+        chance = generator(torch.device("cpu"), state.draws, "participation", number)
         return participants(self.experiment.participation, list(self.hospitals), chance)
+
+    @property
+    def _reproducible(self) -> bool:
+        return self.experiment.privacy.entropy == "seed"
+
+    def _noise(self, number: int) -> NoiseSource:
+        return seeded_noise(self.experiment.seed, number) if self._reproducible else system_noise
+
+    def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
+        """Whether the budget allows `events`; if not, `state.stopped` says why.
+
+        What stands in the ledger already, to the digest, costs nothing more. Before the release, a round
+        redone with the same noise is taken to be such.
+        """
+        if self.budget is None:
+            return True
+        known = set(ledger.events)
+        new = [event for event in events if event not in known]
+        planned = not any(event.digest for event in events)
+        if planned and self._reproducible and any(event.round == number for event in known):
+            new = []
+        state.stopped = self.budget.refusal(ledger.events, new, number)
+        return state.stopped is None
+
+    def _refuse_hopeless(self, state: State) -> None:
+        """A budget below the price of one round is refused before anything is spent."""
+        if self.budget is None:
+            return
+        bound = state.clip_bounds["plain"]
+        plan = RoundPlan(1, state.parameters, state.intermediaries, bound, tuple(self.hospitals))
+        events = self.mechanism.events(plan, False)
+        if (cost := self.budget.cost(events)) > self.budget.epsilon:
+            noise, rounds = self.experiment.privacy.noise_multiplier, self.experiment.rounds
+            enough = noise * self.budget.noise_factor(events, rounds) if noise else math.nan
+            raise InputError(
+                f"budget.epsilon = {self.budget.epsilon:g}: one round costs ε = {cost:,.1f} for one "
+                f"{self.budget.unit} at privacy.noise_multiplier = {noise:g}, v = {state.intermediaries}; "
+                + (f"{rounds} rounds need {enough:.3g}" if noise else "set privacy.noise_multiplier")
+            )
 
 
 def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> Federation:
@@ -153,10 +206,29 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
                 f"cohort: {name} has {size} training images, fewer than intermediaries.min_samples = "
                 f"{experiment.intermediaries.min_samples}; leave it out or give it more"
             )
+    by_hospitals = experiment.privacy.level == "sample"
     mechanism = Mechanism(
-        experiment.privacy.noise_multiplier,
+        0.0 if by_hospitals else experiment.privacy.noise_multiplier,
         experiment.clipping,
         experiment.participation,
         expected_hospitals(experiment.participation, len(sizes)),
+        sampling_rate(experiment.participation, len(sizes)),
+        _local_noise(experiment, list(sizes.values())) if by_hospitals else None,
     )
-    return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism)
+    budget = None
+    if experiment.budget is not None:
+        limit = experiment.budget
+        assert limit.delta is not None, "the experiment is resolved"
+        budget = Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours)
+    return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism, budget)
+
+
+def _local_noise(experiment: Experiment, sizes: Sequence[int]) -> LocalNoise:
+    """DP-SGD at the hospitals as their sizes and the plan fix it: the hospital that fares worst."""
+    local = experiment.local
+    return LocalNoise(
+        experiment.privacy.noise_multiplier,
+        max(math.ceil(size / batch_count(size, local.batch_size)) for size in sizes),
+        max(planned_steps(size, local) for size in sizes),
+        math.ceil(local.epochs),
+    )

@@ -18,6 +18,11 @@ def expected_hospitals(settings: ParticipationSettings, hospitals: int) -> float
     return hospitals
 
 
+def sampling_rate(settings: ParticipationSettings, hospitals: int) -> float:
+    """The chance of one hospital's taking part in a round."""
+    return min(1.0, expected_hospitals(settings, hospitals) / hospitals)
+
+
 def participants(
     settings: ParticipationSettings, hospitals: Sequence[str], generator: torch.Generator
 ) -> tuple[str, ...]:

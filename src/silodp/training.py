@@ -18,7 +18,7 @@ from torch import nn
 from silodp.cohorts import Cohort, load_cohort
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import Experiment, delta_by_rule
 from silodp.federation import Round, State, found_federation
 from silodp.hospital import Hospital
 from silodp.intermediary import ESTIMATING
@@ -220,7 +220,13 @@ class _Run:
                         f"{folder.path}: its checkpoint belongs to another {part}; "
                         "give it the one it was started with, or start a new run"
                     )
-            self.state = State(**checkpoint["state"])
+            try:
+                self.state = State(**checkpoint["state"])
+            except TypeError:
+                raise InputError(
+                    f"{folder.path}: its checkpoint was written by another version of silodp; "
+                    "resume it with that version, or start a new run"
+                ) from None
             self.engine.restore(checkpoint["hospitals"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
         folder.keep_metrics(self.state.round)
@@ -236,7 +242,7 @@ class _Run:
             torch.set_num_threads(threads)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
-        started, capped_at = time.perf_counter(), 0
+        started, capped_at, saved = time.perf_counter(), 0, self.state.round
         for done in self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
@@ -252,18 +258,21 @@ class _Run:
                 self.best_round, self.best_value = done.plan.round, headline
                 self.best_parameters = self.state.parameters
             folder.add_metrics(record)
-            if (
-                done.plan.round % self.experiment.checkpoint_every == 0
-                or done.plan.round == self.experiment.rounds
-            ):
+            if done.plan.round % self.experiment.checkpoint_every == 0:
                 self.save(folder, ledger)
+                saved = done.plan.round
             if on_round is not None:
                 on_round(record)
+        if self.state.stopped:
+            log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
+        if saved != self.state.round:
+            self.save(folder, ledger)
 
     def _spent(self, events: list[Any]) -> Epsilon:
         delta = self.experiment.privacy.delta
         assert delta is not None, "the experiment is resolved"
-        return spent(events, delta)
+        images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
+        return spent(events, delta, image_delta=delta_by_rule(images))
 
     def _record(
         self, done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float
@@ -293,6 +302,7 @@ class _Run:
 
     def _result(self, folder: RunFolder, epsilon: Epsilon) -> Result:
         rounds = folder.metrics()
+        intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
             self.best_round, self.best_parameters = self.state.round, self.state.parameters
         last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
@@ -309,10 +319,12 @@ class _Run:
             "epsilon": asdict(epsilon),
             "delta": self.experiment.privacy.delta,
             "noise_multiplier": {
-                "hospital": self.experiment.privacy.noise_multiplier / rounds[-1]["intermediaries"],
+                "hospital": self.experiment.privacy.noise_multiplier / intermediaries,
                 "intermediary": self.experiment.privacy.noise_multiplier,
             },
-            "intermediaries": rounds[-1]["intermediaries"],
+            "intermediaries": intermediaries,
+            "budget": self.experiment.budget.model_dump() if self.experiment.budget else None,
+            "stopped": self.state.stopped,
             "test": {
                 "last": {"round": self.state.round, "mean": mean_metrics(last), "hospitals": last},
                 "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},

@@ -1,1 +1,1 @@
-"""What was released, and what that says about a hospital: events, the ledger, the accountants."""
+"""What was released, and what that says about a hospital: events, ledger, accountants, budget, theorems."""

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
+
+Participation = Literal["all", "poisson", "fraction"]
+Unit = Literal["hospital", "intermediary"]
+Neighbours = Literal["add-or-remove", "replace-one"]
+
+UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
+NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
 
 
 @dataclass(frozen=True)
@@ -14,13 +22,17 @@ class Event:
         round: counted from 1.
         released: what it was.
         protected: False for a statistic that was used without noise; no ε covers it.
-        noise_multiplier: standard deviation of the noise over what ONE INTERMEDIARY can move the sum by.
-        contributions: intermediaries of one hospital (v): one hospital can move the sum v times as far.
+        noise_multiplier: standard deviation of the noise over what ONE PART of a hospital can move.
+        contributions: parts of one hospital in the sum: it can move the sum that many times as far.
         clip_bound: C of this round, where one applied.
         participation: rule by which hospitals took part.
-        sampling_rate: chance or share of a hospital's taking part.
+        sampling_rate: chance of one hospital's taking part.
         neighbours: the neighbouring relation that the multiplier speaks of: the same federation with one
-            unit's contributions replaced by nothing. Who else is asked stays as it was.
+            unit's contributions replaced by nothing. Who else is asked stays as it was. Replacing one unit
+            by another moves the sum at most twice as far; accountants derive that.
+        part: what a part is: an intermediary; or an image, where hospitals add noise to their own steps.
+        steps: noisy steps of this round that the whole hospital takes part in.
+        passes: noisy steps of this round that one part takes part in.
         digest: hash of the released numbers. A round redone after a crash is the same release only if
             this is the same; otherwise it is a second event.
     """
@@ -31,12 +43,25 @@ class Event:
     noise_multiplier: float
     contributions: int
     clip_bound: float | None
-    participation: Literal["all", "poisson", "fraction"]
+    participation: Participation
     sampling_rate: float
     neighbours: Literal["add-or-remove"] = "add-or-remove"
+    part: Literal["intermediary", "image"] = "intermediary"
+    steps: int = 1
+    passes: int = 1
     digest: str = ""
 
     @property
-    def hospital_noise_multiplier(self) -> float:
-        """z/v: a whole hospital contributes v clipped updates."""
-        return self.noise_multiplier / self.contributions
+    def hospital_mu(self) -> float:
+        """μ of this event for a whole hospital: v/z, for it contributes v clipped updates."""
+        return self._mu(self.contributions, self.steps)
+
+    @property
+    def part_mu(self) -> float:
+        """μ of this event for one part: 1/z."""
+        return self._mu(1, self.passes)
+
+    def _mu(self, contributions: int, steps: int) -> float:
+        if self.noise_multiplier == 0:
+            return math.inf
+        return contributions * math.sqrt(steps) / self.noise_multiplier

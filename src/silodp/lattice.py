@@ -1,0 +1,43 @@
+"""Sums and noise on a lattice, so that floating-point arithmetic tells nothing.
+
+A Gaussian number computed in floating point has gaps, and the gaps of x + noise depend on x: they can give
+x away (Mironov 2012; Jin et al. 2022 for Gaussian noise). Here each hospital's sum is rounded to whole
+multiples of a power of two, the noise likewise, and whole numbers are added exactly: every release lies on
+the same lattice whatever it hides. As round(x + noise) = x + round(noise) for x on the lattice, rounding the
+noise is post-processing of the ideal mechanism and costs no privacy. Rounding the sums moves them a
+little: `sensitivity` counts that.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+FINENESS = 2.0**-20
+"""Rounding to the lattice moves a sum by at most this share of the clip bound."""
+
+SINGLE = 2.0**-24
+"""Largest relative error of one operation in single precision."""
+
+
+def spacing(clip_bound: float, size: int) -> float:
+    """The distance of neighbouring points: a power of two, so that multiplying by it is exact.
+
+    A vector of `size` coordinates, each rounded by at most half of it, moves by less than FINENESS·C.
+    """
+    return 2.0 ** math.floor(math.log2(clip_bound * FINENESS / math.sqrt(size)))
+
+
+def sensitivity(clip_bound: float, intermediaries: int) -> float:
+    """The most that one intermediary can move the sum on the lattice: C and what rounding adds to it.
+
+    Beside the lattice: a hospital adds its v clipped updates in single precision, and each of these
+    additions may end differently without the intermediary, by SINGLE·v·C at most, in either sum.
+    """
+    return clip_bound * (1 + FINENESS + 2 * SINGLE * intermediaries**2)
+
+
+def to_lattice(vector: Tensor, distance: float) -> Tensor:
+    """Whole numbers (in double precision, exact up to 2^53): the nearest points, in units of `distance`."""
+    return vector.double().div_(distance).round_()

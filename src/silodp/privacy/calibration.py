@@ -1,0 +1,105 @@
+"""The other way round: the noise that a promised ε needs, and the rounds that a budget affords."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from silodp.errors import InputError
+from silodp.privacy.accountants import Accountant, Figure, figures
+from silodp.privacy.events import Event, Neighbours, Participation, Unit
+from silodp.privacy.gaussian import gaussian_mu
+
+MOST_ROUNDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A federation as an accountant sees it before it exists: the same v and the same noise every round."""
+
+    delta: float
+    intermediaries: int = 1
+    participation: Participation = "all"
+    sampling_rate: float = 1.0
+    accountant: Accountant = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise InputError(f"delta = {self.delta:g}: choose a chance between 0 and 1, such as 0.01")
+        if self.intermediaries < 1:
+            raise InputError(
+                f"intermediaries = {self.intermediaries}: a hospital is at least one; use 1 or more"
+            )
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"sample rate = {self.sampling_rate:g}: choose a share above 0 and at most 1")
+
+    def events(self, noise_multiplier: float, rounds: int) -> list[Event]:
+        """The releases of `rounds` rounds."""
+        if not (noise_multiplier >= 0 and math.isfinite(noise_multiplier)):
+            raise InputError(
+                f"noise multiplier = {noise_multiplier:g}: choose 0 (no privacy) or more, such as 1.0"
+            )
+        if not 1 <= rounds <= MOST_ROUNDS:
+            raise InputError(f"rounds = {rounds}: choose 1 to {MOST_ROUNDS:,}")
+        drawn = (self.participation, self.sampling_rate)
+        return [
+            Event(number, "model update", True, noise_multiplier, self.intermediaries, None, *drawn)
+            for number in range(1, rounds + 1)
+        ]
+
+    def figures(self, noise_multiplier: float, rounds: int) -> dict[tuple[Unit, Neighbours], Figure]:
+        return figures(self.events(noise_multiplier, rounds), self.delta, self.accountant)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An ε that must hold for a unit and a neighbouring relation."""
+
+    epsilon: float
+    unit: Unit = "hospital"
+    neighbours: Neighbours = "add-or-remove"
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise InputError(f"target epsilon = {self.epsilon:g}: choose a number above 0, such as 10")
+
+
+def noise_for(target: Target, setting: Setting, rounds: int) -> float:
+    """The smallest noise multiplier z whose ε after `rounds` rounds is within the target."""
+    moved = (setting.intermediaries if target.unit == "hospital" else 1) * (
+        2 if target.neighbours == "replace-one" else 1
+    )
+    # Without amplification z follows from μ = √T·moved/z; with it less noise may do.
+    enough = math.sqrt(rounds) * moved / gaussian_mu(target.epsilon, setting.delta)
+    enough = enough if _within(target, setting, enough, rounds) else enough * (1 + 1e-9)
+    if setting.sampling_rate >= 1 and setting.accountant in ("auto", "exact"):
+        return enough
+    while not _within(target, setting, enough, rounds):
+        enough *= 1.5
+    low = enough / 2
+    while _within(target, setting, low, rounds):
+        low, enough = low / 2, low
+    while enough / low > 1 + 1e-4:
+        middle = math.sqrt(low * enough)
+        low, enough = (low, middle) if _within(target, setting, middle, rounds) else (middle, enough)
+    return enough
+
+
+def affordable_rounds(target: Target, setting: Setting, noise_multiplier: float) -> int:
+    """How many rounds stay within the target; 0 where one round is already too much."""
+    most = 1
+    while most <= MOST_ROUNDS and _within(target, setting, noise_multiplier, most):
+        most *= 2
+    low, high = most // 2, min(most, MOST_ROUNDS + 1)  # low holds (or is 0), high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _within(target, setting, noise_multiplier, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _within(target: Target, setting: Setting, noise_multiplier: float, rounds: int) -> bool:
+    found = setting.figures(noise_multiplier, rounds)[target.unit, target.neighbours]
+    return found.epsilon <= target.epsilon * (1 + 1e-9)

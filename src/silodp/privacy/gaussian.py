@@ -1,0 +1,99 @@
+"""The Gaussian mechanism, exactly: δ from ε and back, at any noise.
+
+A Gaussian release with noise multiplier z is 1/z-GDP, and releases compose by μ² = Σ μ_t² (Dong, Roth and
+Su 2022), so rounds that differ need no approximation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), exact for a μ-GDP mechanism (Balle and Wang 2018)."""
+    return float(_deltas(torch.tensor([mu], dtype=torch.float64), epsilon)[0])
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ δ, by bisection: exact at any μ, however large."""
+    return _smallest_epsilon(lambda epsilon: gaussian_delta(mu, epsilon), mu, delta)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest μ whose ε at this δ is at most `epsilon`: the inverse of `gaussian_epsilon`."""
+    low, high = 0.0, 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    return _bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, low, high)[0]
+
+
+def mixture_epsilon(rounds: Sequence[tuple[float, int]], rate: float, delta: float) -> float:
+    """ε where each round is a Gaussian release with chance `rate` and nothing otherwise, and all see which.
+
+    `rounds` holds (μ² of a round, how many such rounds). Given who took part in which round, μ² is the
+    sum over those rounds, so δ(ε) is the mean of the Gaussian δ over that sum's distribution. Where rounds
+    differ, each kind's part of the sum is rounded up to a grid: a bound from above.
+    """
+    squares, chances = _mixture(rounds, rate)
+    mus = torch.tensor(squares, dtype=torch.float64).sqrt()
+    weights = torch.tensor(chances, dtype=torch.float64)
+    return _smallest_epsilon(lambda epsilon: float(weights @ _deltas(mus, epsilon)), float(mus[-1]), delta)
+
+
+def _mixture(rounds: Sequence[tuple[float, int]], rate: float) -> tuple[list[float], list[float]]:
+    """Values of Σ B_t μ_t² for independent B_t with chance `rate`, in growing order, with their chances."""
+    if len(rounds) == 1:
+        ((square, count),) = rounds
+        chances = _binomial(count, rate)
+        return [square * taken for taken in range(count + 1)], chances.tolist()
+    points = 4096
+    unit = sum(square * count for square, count in rounds) / (points - 2 * len(rounds))
+    total = torch.zeros(points, dtype=torch.float64)
+    total[0] = 1.0
+    for square, count in rounds:
+        kind = torch.zeros(points, dtype=torch.float64)
+        places = torch.arange(count + 1, dtype=torch.float64).mul(square / unit).ceil().long()
+        kind.index_add_(0, places, _binomial(count, rate))
+        size = 2 * points
+        product = torch.fft.rfft(total, size) * torch.fft.rfft(kind, size)
+        total = torch.fft.irfft(product, size)[:points].clamp(min=0)
+    return [unit * place for place in range(points)], (total / total.sum()).tolist()
+
+
+def _binomial(count: int, rate: float) -> Tensor:
+    """The chances of 0…count successes."""
+    taken = torch.arange(count + 1, dtype=torch.float64)
+    ways = math.lgamma(count + 1) - torch.lgamma(taken + 1) - torch.lgamma(count - taken + 1)
+    chance = torch.tensor(rate, dtype=torch.float64)
+    return (ways + torch.xlogy(taken, chance) + torch.xlogy(count - taken, 1 - chance)).exp()
+
+
+def _deltas(mus: Tensor, epsilon: float) -> Tensor:
+    safe = mus.clamp(min=1e-150)
+    log_first = torch.special.log_ndtr(-epsilon / safe + safe / 2)
+    log_second = epsilon + torch.special.log_ndtr(-epsilon / safe - safe / 2)
+    deltas = log_first.exp() * -torch.expm1((log_second - log_first).clamp(max=0.0))
+    return torch.where(mus > 0, deltas, 0.0)
+
+
+def _smallest_epsilon(delta_of: Callable[[float], float], largest_mu: float, delta: float) -> float:
+    if math.isinf(largest_mu):
+        return math.inf
+    if delta_of(0.0) <= delta:
+        return 0.0
+    high = largest_mu * largest_mu / 2 + largest_mu * math.sqrt(2 * math.log(1 / delta))
+    return _bisect(lambda epsilon: delta_of(epsilon) > delta, 0.0, high)[1]
+
+
+def _bisect(holds: Callable[[float], bool], yes: float, no: float) -> tuple[float, float]:
+    """Closes in on where `holds` stops holding, from one point where it does and one where it does not."""
+    while abs(no - yes) > 1e-12 * max(yes, no):
+        middle = (yes + no) / 2
+        if middle in (yes, no):
+            break
+        yes, no = (middle, no) if holds(middle) else (yes, middle)
+    return yes, no

@@ -1,0 +1,108 @@
+"""The exact Gaussian formulas against sixty digits, scipy, and each other."""
+
+import math
+
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
+
+from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, mixture_epsilon
+
+
+def exact_delta(mu: float, epsilon: float) -> float:
+    """The formula with 60 digits."""
+    with mpmath.workdps(60):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        return float(mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2))
+
+
+@settings(max_examples=50, deadline=None)
+@given(mu=st.floats(-3, 4).map(lambda x: 10.0**x), delta=st.floats(-12, -0.05).map(lambda x: 10.0**x))
+def test_delta_of_epsilon_is_delta(mu: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(mu, delta)
+    if epsilon == 0:
+        assert exact_delta(mu, 0) <= delta
+    else:
+        assert gaussian_delta(mu, epsilon) == pytest.approx(delta, rel=1e-5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(mu=st.floats(-2, 3).map(lambda x: 10.0**x), delta=st.floats(-10, -0.1).map(lambda x: 10.0**x))
+def test_epsilon_keeps_its_promise_in_sixty_digits(mu: float, delta: float) -> None:
+    assert exact_delta(mu, gaussian_epsilon(mu, delta)) <= delta * (1 + 1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(mu=st.floats(0.3, 5), epsilon=st.floats(0, 10))
+def test_delta_matches_scipy(mu: float, epsilon: float) -> None:
+    expected = norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
+    assert gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-7, abs=1e-13)
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(0.5, 1e-5), (1.0, 1e-2), (3.0, 1e-6), (5.0, 0.1)])
+def test_epsilon_matches_a_root_found_by_scipy(mu: float, delta: float) -> None:
+    def surplus(epsilon: float) -> float:
+        first, second = norm.cdf(-epsilon / mu + mu / 2), norm.cdf(-epsilon / mu - mu / 2)
+        return float(first - math.exp(epsilon) * second - delta)
+
+    assert gaussian_epsilon(mu, delta) == pytest.approx(brentq(surplus, 0, 100, xtol=1e-13), rel=1e-8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    mu=st.floats(-2, 3).map(lambda x: 10.0**x),
+    more=st.floats(1.01, 3),
+    delta=st.floats(-8, -0.5).map(lambda x: 10.0**x),
+)
+def test_less_noise_and_less_delta_cost_more(mu: float, more: float, delta: float) -> None:
+    assert gaussian_epsilon(mu * more, delta) >= gaussian_epsilon(mu, delta)
+    assert gaussian_epsilon(mu, delta / more) >= gaussian_epsilon(mu, delta)
+    assert gaussian_delta(mu, 1.0) >= gaussian_delta(mu, 1.0 + more) >= 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(mu=st.floats(-2, 3).map(lambda x: 10.0**x), delta=st.floats(-8, -0.5).map(lambda x: 10.0**x))
+def test_mu_of_epsilon_of_mu_is_mu(mu: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(mu, delta)
+    if epsilon > 0:
+        assert gaussian_mu(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rounds", "rate", "square"), [(10, 0.3, 0.5), (100, 2 / 3, 0.04), (40, 0.05, 1.0)])
+def test_a_mixture_is_the_mean_delta_over_a_binomial(rounds: int, rate: float, square: float) -> None:
+    epsilon = mixture_epsilon([(square, rounds)], rate, 0.01)
+    taken = range(1, rounds + 1)
+    mean = sum(binom.pmf(k, rounds, rate) * exact_delta(math.sqrt(k * square), epsilon) for k in taken)
+    assert mean == pytest.approx(0.01, rel=1e-6)
+
+
+def test_a_mixture_of_unlike_rounds_is_bounded_from_above_and_closely() -> None:
+    kinds, rate, delta = [(0.5, 3), (0.02, 5), (1.1, 2)], 0.4, 0.03
+    epsilon = mixture_epsilon(kinds, rate, delta)
+
+    def true_delta(at: float) -> float:
+        total = 0.0
+        for a in range(4):
+            for b in range(6):
+                for c in range(3):
+                    chance = binom.pmf(a, 3, rate) * binom.pmf(b, 5, rate) * binom.pmf(c, 2, rate)
+                    if a + b + c:
+                        total += chance * exact_delta(math.sqrt(a * 0.5 + b * 0.02 + c * 1.1), at)
+        return total
+
+    assert true_delta(epsilon) <= delta
+    assert true_delta(epsilon * 0.99) > delta
+
+
+def test_a_mixture_in_which_everyone_takes_part_is_the_composition() -> None:
+    for kinds in ([(0.25, 8)], [(0.25, 8), (0.5, 4)]):
+        mu = math.sqrt(sum(square * count for square, count in kinds))
+        assert mixture_epsilon(kinds, 1.0, 1e-3) == pytest.approx(gaussian_epsilon(mu, 1e-3), rel=2e-3)
+
+
+def test_no_noise_has_no_epsilon() -> None:
+    assert gaussian_epsilon(math.inf, 0.1) == math.inf
+    assert gaussian_epsilon(0.0, 0.1) == 0.0
