@@ -1,6 +1,6 @@
 """Draws docs/figures/demo.png from the run folders of `silodp demo`.
 
-pip install matplotlib && python docs/figures/demo.py runs/demo-1
+python docs/figures/demo.py runs/demo-1
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def main() -> None:
     for (title, run), colour in zip(runs.items(), COLOURS, strict=True):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").open()]
         epsilon = json.loads((run / "summary.json").read_text())["epsilon"]
-        spent = {unit: show_epsilon(float("inf") if v is None else v) for unit, v in epsilon.items()}
+        units = {unit: epsilon[unit] for unit in ("hospital", "intermediary")}
+        spent = {unit: show_epsilon(float("inf") if v is None else v) for unit, v in units.items()}
         dice = [line["validation"]["mean"]["dice"] for line in lines]
         label = f"{title}\nε, a hospital: {spent['hospital']}\nε, an intermediary: {spent['intermediary']}"
         axes.plot(range(1, len(dice) + 1), dice, color=colour, lw=2, label=label)

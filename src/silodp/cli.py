@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -100,6 +100,163 @@ def demo(
         with _interruptible(path), progress(title, experiment.rounds) as on_round:
             results[title] = train(experiment, out=path, device=device, on_round=on_round)
     show_comparison(results)
+
+
+@app.command()
+def privacy(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run's folder: read its ledger, verify, sum up.")
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="z: noise on the sum, over one intermediary's clip bound.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Find the noise for this ε; with --noise-multiplier, the rounds.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Whom the target is for: hospital or intermediary.")] = "hospital",
+    neighbours: Annotated[
+        str, typer.Option(help="What the target speaks of: add-or-remove or replace-one.")
+    ] = "add-or-remove",
+    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 100,
+    hospitals: Annotated[int | None, typer.Option(help="Hospitals; δ follows by the paper's rule.")] = None,
+    intermediaries: Annotated[int, typer.Option(help="v: parts that each hospital is split into.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="δ; default: 10^-k, at most 1/hospitals.")] = None,
+    sample_rate: Annotated[float, typer.Option(help="Chance of a hospital's taking part in a round.")] = 1.0,
+    without_replacement: Annotated[
+        bool, typer.Option("--without-replacement", help="A fixed share is drawn, not each by chance.")
+    ] = False,
+    accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
+    from silodp.experiment import delta_by_rule
+    from silodp.privacy.accountants import ACCOUNTANTS
+    from silodp.privacy.calibration import Setting, Target, affordable_rounds, noise_for
+    from silodp.privacy.events import NEIGHBOURS, UNITS
+
+    accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
+    if run is not None:
+        _privacy_of_run(run, accountant, as_json)
+        return
+    if noise_multiplier is None and target_epsilon is None:
+        raise InputError("privacy: give a run's folder, --noise-multiplier or --target-epsilon")
+    if hospitals is not None and hospitals < 1:
+        raise InputError(f"--hospitals {hospitals}: a federation has at least one")
+    if delta is None:
+        if hospitals is None:
+            raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
+        delta = delta_by_rule(hospitals)
+    participation = "all" if sample_rate == 1 else "fraction" if without_replacement else "poisson"
+    setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
+    answer: dict[str, Any] = {}
+    if target_epsilon is not None:
+        wanted, relation = _one_of("--unit", unit, UNITS), _one_of("--neighbours", neighbours, NEIGHBOURS)
+        target = Target(target_epsilon, wanted, relation)
+        answer["target"] = {"epsilon": target_epsilon, "unit": unit, "neighbours": neighbours}
+        if noise_multiplier is None:
+            noise_multiplier = noise_for(target, setting, rounds)
+        else:
+            rounds = affordable_rounds(target, setting, noise_multiplier)
+            if not rounds:
+                raise InputError(
+                    f"--target-epsilon {target_epsilon:g}: not one round at --noise-multiplier "
+                    f"{noise_multiplier:g}; one round needs {noise_for(target, setting, 1):.4g}"
+                )
+    assert noise_multiplier is not None
+    figures = setting.figures(noise_multiplier, rounds)
+    multipliers = {"hospital": noise_multiplier / intermediaries, "intermediary": noise_multiplier}
+    if as_json:
+        from silodp.privacy.accountants import as_dict
+        from silodp.run_folder import to_json
+
+        answer |= {"noise_multiplier": noise_multiplier, "noise_multipliers": multipliers, "rounds": rounds}
+        answer |= {"hospitals": hospitals, "intermediaries": intermediaries, "delta": delta}
+        answer |= {"participation": participation, "sample_rate": sample_rate, **as_dict(figures)}
+        print(to_json(answer, indent=2))
+        return
+    from silodp.display import show_figures
+
+    if target_epsilon is not None:
+        goal = f"ε {target_epsilon:g} for one {unit} ({neighbours})"
+        print(f"{goal}: noise multiplier {noise_multiplier:.6g}, {rounds} rounds\n")
+    drawn = "" if participation == "all" else f", {participation} participation {sample_rate:.4g}"
+    show_figures(
+        f"z {noise_multiplier:.6g}, {rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
+        figures,
+        {name: f"{multipliers[name]:.4g}" for name in UNITS},
+    )
+
+
+def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
+    from silodp.display import show_statement
+    from silodp.run_folder import to_json
+    from silodp.statement import read_statement
+
+    statement = read_statement(folder, accountant)
+    if as_json:
+        print(to_json(statement.to_dict(), indent=2))
+    else:
+        show_statement(statement)
+    if statement.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    runs: Annotated[
+        int, typer.Option(help="Federations of each kind: without a canary, with a part, all.")
+    ] = 500,
+    noise_multiplier: Annotated[float, typer.Option(help="z.")] = 3.0,
+    intermediaries: Annotated[int, typer.Option(help="v.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds of each federation.")] = 4,
+    hospitals: Annotated[int, typer.Option(help="Hospitals, the canary among them.")] = 3,
+    delta: Annotated[float | None, typer.Option(help="δ; default: the paper's rule.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
+    clipping: Annotated[str, typer.Option(help="quantile or fixed.")] = "quantile",
+    seed: Annotated[int, typer.Option(help="Seed of all chance in the audit.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Put ε to the test: train many small federations with and without a canary, and try to tell."""
+    from silodp.audit import AuditSettings
+    from silodp.audit import audit as run_audit
+    from silodp.display import counting, show_audit
+    from silodp.run_folder import to_json
+
+    settings = AuditSettings(
+        runs, noise_multiplier, intermediaries, rounds, hospitals, delta, confidence, seed,
+        _one_of("--clipping", clipping, ("quantile", "fixed")),
+    )  # fmt: skip
+    with counting("federations") as on_run:
+        found = run_audit(settings, on_run=on_run)
+    if as_json:
+        print(to_json(found.to_dict(), indent=2))
+    else:
+        show_audit(found)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="sample-vs-client.")],
+    scale: Annotated[str, typer.Option(help="smoke (seconds) or small (minutes on one core).")] = "small",
+    out: Annotated[Path | None, typer.Option(help="A new folder; default studies/NAME-SCALE.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all chance in the study.")] = 0,
+) -> None:
+    """Repeat a study of the paper: tables and pictures into a folder."""
+    from silodp.display import stages
+    from silodp.studies import sample_vs_client
+
+    _one_of("study", name, ("sample-vs-client",))
+    folder = out or Path("studies") / f"{name}-{scale}"
+    with stages() as on_progress:
+        sample_vs_client.run(_one_of("--scale", scale, ("smoke", "small")), folder, seed, on_progress)
+    print((folder / "table.md").read_text(encoding="utf-8"))
+    print(f"study folder: {folder}")
+
+
+def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:
+    if value not in choices:
+        raise InputError(f"{option} {value}: choose one of {', '.join(choices)}")
+    return value
 
 
 @contextmanager

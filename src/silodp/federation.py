@@ -206,21 +206,26 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
                 f"cohort: {name} has {size} training images, fewer than intermediaries.min_samples = "
                 f"{experiment.intermediaries.min_samples}; leave it out or give it more"
             )
-    by_hospitals = experiment.privacy.level == "sample"
-    mechanism = Mechanism(
-        0.0 if by_hospitals else experiment.privacy.noise_multiplier,
-        experiment.clipping,
-        experiment.participation,
-        expected_hospitals(experiment.participation, len(sizes)),
-        sampling_rate(experiment.participation, len(sizes)),
-        _local_noise(experiment, list(sizes.values())) if by_hospitals else None,
-    )
+    mechanism = build_mechanism(experiment, list(sizes.values()))
     budget = None
     if experiment.budget is not None:
         limit = experiment.budget
         assert limit.delta is not None, "the experiment is resolved"
         budget = Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours)
     return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism, budget)
+
+
+def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
+    """The door for hospitals with training sets of these sizes."""
+    participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
+    return Mechanism(
+        0.0 if by_hospitals else experiment.privacy.noise_multiplier,
+        experiment.clipping,
+        participation,
+        expected_hospitals(participation, len(sizes)),
+        sampling_rate(participation, len(sizes)),
+        _local_noise(experiment, sizes) if by_hospitals else None,
+    )
 
 
 def _local_noise(experiment: Experiment, sizes: Sequence[int]) -> LocalNoise:

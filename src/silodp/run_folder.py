@@ -87,11 +87,11 @@ class RunFolder:
 
     def add_metrics(self, record: dict[str, Any]) -> None:
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_json(record) + "\n")
+            file.write(to_json(record) + "\n")
 
     def keep_metrics(self, rounds: int) -> None:
         """Forgets rounds after the checkpoint: they will be done again."""
-        lines = [_json(record) + "\n" for record in self.metrics() if record["round"] <= rounds]
+        lines = [to_json(record) + "\n" for record in self.metrics() if record["round"] <= rounds]
         write_atomically(self.path / "metrics.jsonl", "".join(lines).encode())
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
@@ -107,13 +107,24 @@ class RunFolder:
         except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
             raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
+    def checkpoint_head(self) -> str | None:
+        """The ledger's last hash when the checkpoint was written; None where there is no checkpoint."""
+        path = self.path / "checkpoint.pt"
+        if not path.exists():
+            return None
+        try:
+            # Mapped, not read: the checkpoint may be large and only this is wanted.
+            return str(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["ledger"])
+        except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError):
+            raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
+
     def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
         from safetensors.torch import save
 
         write_atomically(self.path / name, save(tensors))
 
     def save_summary(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.path / "summary.json", (_json(summary, indent=2) + "\n").encode())
+        write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
 
 
 def refuse_used(path: Path) -> None:
@@ -154,12 +165,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _json(content: Any, indent: int | None = None) -> str:
+def to_json(content: Any, indent: int | None = None) -> str:
+    """Strict JSON: NaN and infinity become null (an ε of null is no guarantee at all)."""
     return json.dumps(_plain(content), indent=indent)
 
 
 def _plain(content: Any) -> Any:
-    """JSON knows neither NaN nor infinity: both become null (an ε of null is no guarantee at all)."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

@@ -19,20 +19,20 @@ from silodp.cohorts import Cohort, load_cohort
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
-from silodp.federation import Round, State, found_federation
+from silodp.federation import State, found_federation
+from silodp.fitting import named_network, refuse_misfit, refuse_other_targets
 from silodp.hospital import Hospital
-from silodp.intermediary import ESTIMATING
-from silodp.local_training import LocalTrainer, network_input
+from silodp.local_training import LocalTrainer
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.ledger import Ledger
+from silodp.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.run_folder import RunFolder, read_experiment, refuse_used
 from silodp.sketch import signs
 from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
 
-Metrics = dict[str, float]
 OnRound = Callable[[dict[str, Any]], None]
 
 
@@ -126,11 +126,19 @@ class _Run:
         self.cohort = (cohort or load_cohort(experiment.cohort)).check()
         self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads())
         self.task = task_named(experiment.task)
-        self._check_targets()
+        refuse_other_targets(self.cohort, self.task)
         self.device = device
-        self.model = FlatModel(copy.deepcopy(model) if model is not None else self._own_model(), device)
-        self.trainer = LocalTrainer(self.model, self.task, experiment.local)
-        self._check_fit()
+        network = copy.deepcopy(model) if model is not None else named_network(experiment, self.cohort)
+        self.model = FlatModel(network, device)
+        at_samples = None
+        if experiment.privacy.level == "sample":
+            from silodp.sample_level import sample_level
+
+            at_samples = sample_level(
+                experiment.privacy, self.model, self.cohort.hospitals[0].train.images.shape[1:]
+            )
+        self.trainer = LocalTrainer(self.model, self.task, experiment.local, at_samples)
+        refuse_misfit(self.trainer, self.cohort, experiment.intermediaries.min_samples)
         sketch_signs = signs(len(self.model), device)
         self.engine = InProcess(
             [Hospital(data, self.trainer, sketch_signs, experiment.seed) for data in self.cohort.hospitals]
@@ -145,53 +153,6 @@ class _Run:
             "cohort": self.cohort.fingerprint(),
             "model": repr([(name, tuple(p.shape)) for name, p in self.model.module.named_parameters()]),
         }
-
-    def _own_model(self) -> nn.Module:
-        from silodp.models import build_model
-
-        settings, hospitals = self.experiment.model, self.cohort.hospitals
-        if settings.kind == "custom":
-            raise InputError(
-                "model.kind = custom: this experiment was given its network from Python; "
-                "run it with silodp.train(experiment, model=…)"
-            )
-        outputs = max(self.task.outputs(hospital.train.targets) for hospital in hospitals)
-        return build_model(settings, hospitals[0].train.images.shape[1], outputs, self.experiment.seed)
-
-    def _check_targets(self) -> None:
-        shape = tuple(self.cohort.hospitals[0].train.targets.shape)
-        if (len(shape) == 4) != (self.task.name == "segmentation"):
-            raise InputError(
-                f"task = {self.task.name}: the targets have shape {shape}; "
-                "segmentation takes (n, 1, h, w) masks, classification (n,) classes"
-            )
-
-    @torch.no_grad()
-    def _check_fit(self) -> None:
-        """Data and network must fit; better now than after the folder is made."""
-        hospitals = self.cohort.hospitals
-        parts = [len(examples) for hospital in hospitals for examples in hospital.parts.values()]
-        # The smallest batch there will be is the one that BatchNorm may refuse.
-        fewest = min(2, self.experiment.intermediaries.min_samples, *parts)
-        examples = hospitals[0].train[:fewest].to(self.device)
-        try:
-            self.model.module.train()
-            shape = tuple(self.trainer.forward(network_input(examples.images)).shape)
-        except InputError:
-            raise
-        except (RuntimeError, ValueError) as error:
-            size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
-            raise InputError(
-                f"model: it cannot train on {fewest} images of shape {size} at a time ({first_line})"
-            ) from None
-        if self.task.name == "segmentation":
-            masks = tuple(examples.targets.shape)
-            fits, wanted = shape == masks, f"the masks' {masks}"
-        else:
-            classes = max(self.task.outputs(hospital.train.targets) for hospital in hospitals)
-            fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
-        if not fits:
-            raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
         folder.save_checkpoint(
@@ -252,7 +213,7 @@ class _Run:
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
             started, before = time.perf_counter(), started
             so_far = [event for event in ledger.events if event.round <= done.plan.round]
-            record = self._record(done, validation, self._spent(so_far), started - before)
+            record = round_record(done, validation, self._spent(so_far), started - before)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
@@ -271,34 +232,12 @@ class _Run:
     def _spent(self, events: list[Any]) -> Epsilon:
         delta = self.experiment.privacy.delta
         assert delta is not None, "the experiment is resolved"
-        images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
-        return spent(events, delta, image_delta=delta_by_rule(images))
+        return spent(events, delta, image_delta=self._image_delta)
 
-    def _record(
-        self, done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float
-    ) -> dict[str, Any]:
-        release, unprotected = done.release, done.release.unprotected
-        ratio = unprotected.ratio if unprotected else None
-        return {
-            "round": done.plan.round,
-            "applied": done.applied,
-            "intermediaries": done.plan.intermediaries,
-            "intermediaries_capped": done.capped,
-            "clip_bound": release.clip_bound,
-            "noise_std": release.noise_std,
-            "xi": ratio.xi if ratio else None,
-            "phi": ratio.phi if ratio else None,
-            "lambda": ratio.lambda_ if ratio else None,
-            "cosine_std": unprotected.cosine_std if unprotected else None,
-            "epsilon": asdict(epsilon),
-            "train_loss": _mean(unprotected.losses.values()) if unprotected else None,
-            "validation": {"mean": mean_metrics(validation), "hospitals": validation},
-            "participants": list(done.plan.participants),
-            "absent": release.absent,
-            "images": release.images,
-            "training_seconds": round(done.seconds, 4),
-            "seconds": round(seconds, 4),
-        }
+    @property
+    def _image_delta(self) -> float:
+        """The paper's rule with images in place of hospitals."""
+        return delta_by_rule(sum(len(hospital.train) for hospital in self.cohort.hospitals))
 
     def _result(self, folder: RunFolder, epsilon: Epsilon) -> Result:
         rounds = folder.metrics()
@@ -318,6 +257,7 @@ class _Run:
             "parameters": len(self.model),
             "epsilon": asdict(epsilon),
             "delta": self.experiment.privacy.delta,
+            "image_delta": self._image_delta if epsilon.image is not None else None,
             "noise_multiplier": {
                 "hospital": self.experiment.privacy.noise_multiplier / intermediaries,
                 "intermediary": self.experiment.privacy.noise_multiplier,
@@ -330,7 +270,7 @@ class _Run:
                 "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},
             },
             "best_round": self.best_round,
-            "not_covered_by_epsilon": _not_covered(self.experiment, epsilon),
+            "not_covered_by_epsilon": not_covered(self.experiment, epsilon),
             "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
@@ -343,36 +283,6 @@ class _Run:
         folder.save_summary(summary)
         self.model.values.copy_(self.state.parameters)
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())
-
-
-def mean_metrics(hospitals: dict[str, Metrics]) -> Metrics:
-    """The plain mean over hospitals, leaving out those for which a metric is not defined."""
-    names = next(iter(hospitals.values()))
-    return {name: _mean(metrics[name] for metrics in hospitals.values()) for name in names}
-
-
-def _mean(values: Any) -> float:
-    defined = [value for value in values if not math.isnan(value)]
-    return sum(defined) / len(defined) if defined else math.nan
-
-
-def _not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
-    """What a reader of ε must know that it leaves out."""
-    notes = [
-        "validation and test metrics, and the choice of the best round by them",
-        "the sizes of the training sets",
-        "readers who know the seed: they can draw this simulation's noise again",
-    ]
-    if experiment.diagnostics:
-        notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
-    if not epsilon.covers_everything:
-        if experiment.clipping.rule == "median":
-            notes.append("the clip bound: the exact median of the norms (clipping.rule = median)")
-        if experiment.intermediaries.rule in ESTIMATING:
-            notes.append(
-                f"v: estimated from un-noised norms (intermediaries.rule = {experiment.intermediaries.rule})"
-            )
-    return notes
 
 
 def _device(name: str) -> torch.device:

@@ -3,13 +3,15 @@
 import math
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from silodp.privacy.accountants import Epsilon, UnitEpsilon, spent
-from silodp.privacy.events import Event
+from silodp.errors import InputError
+from silodp.privacy.accountants import ACCOUNTANTS, Accountant, Epsilon, UnitEpsilon, figures, spent
+from silodp.privacy.events import Event, Unit
 
 ROUNDS = 100
 
@@ -21,6 +23,17 @@ def event(z: float, v: int = 1, round_: int = 1, *, protected: bool = True) -> E
 
 def rounds(z: float, v: int = 1) -> list[Event]:
     return [event(z, v, number) for number in range(1, ROUNDS + 1)]
+
+
+def drawn(rule: str, rate: float, z: float, v: int = 1, rounds: int = ROUNDS) -> list[Event]:
+    return [Event(t, "model update", True, z, v, 1.0, rule, rate) for t in range(1, rounds + 1)]  # type: ignore[arg-type]
+
+
+def epsilon_of(events: list[Event], delta: float, accountant: Accountant, unit: Unit = "hospital") -> float:
+    """Of one accountant alone: fails if another one had to answer."""
+    figure = figures(events, delta, accountant)[unit, "add-or-remove"]
+    assert figure.accountant == accountant, figure
+    return figure.epsilon
 
 
 def exact_delta(mu: float, epsilon: float) -> float:
@@ -113,3 +126,159 @@ def test_nothing_released_costs_nothing() -> None:
 
 def test_very_much_noise_costs_nothing_at_a_large_delta() -> None:
     assert spent([event(1e4)], 0.1).hospital == 0.0
+
+
+@pytest.mark.parametrize(
+    ("z", "count", "delta"),
+    [(0.5, 100, 0.1), (1.5, 100, 0.01), (4.0, 50, 1e-3), (5.0, 300, 1e-5), (2.0, 1, 0.01)],
+)
+def test_exact_prv_and_pld_agree_within_one_percent(z: float, count: int, delta: float) -> None:
+    events = [event(z, 1, number) for number in range(count)]
+    exact = epsilon_of(events, delta, "exact")
+    for accountant in ("prv", "pld"):
+        assert epsilon_of(events, delta, accountant) == pytest.approx(exact, rel=0.01)
+    assert exact * 0.999 <= epsilon_of(events, delta, "rdp") < exact * 1.4
+
+
+@pytest.mark.parametrize(("rate", "z", "delta"), [(0.3, 1.0, 0.01), (2 / 3, 0.5, 0.1), (0.05, 1.0, 1e-5)])
+def test_poisson_sampling_amplifies_and_two_libraries_agree(rate: float, z: float, delta: float) -> None:
+    events = drawn("poisson", rate, z)
+    prv, pld = epsilon_of(events, delta, "prv"), epsilon_of(events, delta, "pld")
+    assert prv == pytest.approx(pld, rel=0.01, abs=0.02)
+    assert pld < epsilon_of(events, delta, "rdp") < 1.4 * pld
+    assert pld < 0.65 * epsilon_of(events, delta, "exact")
+
+
+def test_a_large_epsilon_is_beyond_prv_and_the_next_one_says_so() -> None:
+    """METHOD: PRV accountants fail at large ε; the exact formula does not."""
+    figure = figures(rounds(0.5, 15), 0.1, "prv")["hospital", "add-or-remove"]
+    assert (figure.accountant, round(figure.epsilon, 1)) == ("exact", 45_383.5)
+    assert "prv has no answer" in figure.remark
+    sampled = figures(drawn("poisson", 0.5, 0.5, 15), 0.1, "prv")["hospital", "add-or-remove"]
+    assert sampled.accountant == "pld"
+
+
+@pytest.mark.parametrize("accountant", ["exact", "pld", "prv", "rdp"])
+def test_replacing_is_removing_with_half_the_noise(accountant: Accountant) -> None:
+    both = figures([event(4.0, 2, t) for t in range(10)], 0.01, accountant)
+    half = figures([event(2.0, 2, t) for t in range(10)], 0.01, accountant)
+    for unit in ("hospital", "intermediary"):
+        assert both[unit, "replace-one"].epsilon == pytest.approx(
+            half[unit, "add-or-remove"].epsilon, rel=1e-3
+        )
+
+
+def hockey_stick(
+    p: list[tuple[float, float]], q: list[tuple[float, float]], sigma: float, epsilon: float
+) -> float:
+    """δ(ε) between two mixtures [(weight, mean), …] of Gaussians of one width, by integration."""
+
+    reach = max(abs(mean) for _, mean in p + q) + 12 * sigma
+    x = np.linspace(-reach, reach, 200_001)
+    first, second = (sum(w * norm.pdf(x, m, sigma) for w, m in side) for side in (p, q))
+    return float(np.trapezoid(np.maximum(0.0, first - math.exp(epsilon) * second), x))
+
+
+def test_intermediaries_of_a_hospital_are_drawn_together_so_one_is_amplified_less() -> None:
+    """One round, v = 6 at z = 1, each hospital drawn with chance 0.2. The other five intermediaries show that
+    the hospital was drawn, so the figure for intermediaries drawn one by one is a false promise."""
+    rate, v, delta = 0.2, 6, 0.05
+    with_it, without = [(0.8, 0.0), (0.2, float(v))], [(0.8, 0.0), (0.2, float(v - 1))]
+    ours = figures(drawn("poisson", rate, 1.0, v, 1), delta)["intermediary", "add-or-remove"]
+    naive = figures(drawn("poisson", rate, 1.0, 1, 1), delta)["intermediary", "add-or-remove"]
+    assert ours.accountant == "known participation"
+    assert hockey_stick(with_it, without, 1.0, ours.epsilon) <= delta
+    assert hockey_stick(without, with_it, 1.0, ours.epsilon) <= delta
+    assert naive.epsilon < ours.epsilon
+    assert (
+        max(
+            hockey_stick(with_it, without, 1.0, naive.epsilon),
+            hockey_stick(without, with_it, 1.0, naive.epsilon),
+        )
+        > delta
+    )
+
+
+@pytest.mark.parametrize(("rule", "rate"), [("poisson", 0.3), ("fraction", 1 / 3)])
+@pytest.mark.parametrize("z", [0.7, 2.0])
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_a_drawn_hospital_is_promised_no_more_than_is_true(
+    rule: str, rate: float, z: float, accountant: Accountant
+) -> None:
+    """One round against the true divergence: the hospital sends +1, nothing or −1, the others nothing."""
+    delta = 0.02
+    seen = figures(drawn(rule, rate, z, 1, 1), delta, accountant)
+    present, absent, other = ([(1 - rate, 0.0), (rate, mean)] for mean in (1.0, 0.0, -1.0))
+    for relation, second in (("add-or-remove", absent), ("replace-one", other)):
+        epsilon = seen["hospital", relation].epsilon  # type: ignore[index]
+        for pair in ((present, second), (second, present)):
+            assert hockey_stick(*pair, z, epsilon) <= delta * (1 + 1e-3)
+
+
+def test_update_and_quantile_bits_share_one_draw_of_the_hospitals() -> None:
+    """Composed as two draws they would seem to cost less than they do."""
+    z, share = 1.0, 0.05
+    together, apart = drawn("poisson", 0.3, z), []
+    for number in range(1, ROUNDS + 1):
+        for kind, part in (("model update", 1 - share), ("clip quantile", share)):
+            apart.append(Event(number, kind, True, z / math.sqrt(part), 1, 1.0, "poisson", 0.3))  # type: ignore[arg-type]
+    assert spent(apart, 0.01).hospital == pytest.approx(spent(together, 0.01).hospital, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "z", "v"), [(2 / 3, 0.5, 4), (1 / 6, 1.0, 1), (0.1, 16.0, 2)])
+def test_a_fixed_fraction_is_never_worse_than_everyone(rate: float, z: float, v: int) -> None:
+    drawn_, everyone = figures(drawn("fraction", rate, z, v), 0.01), figures(rounds(z, v), 0.01)
+    for cell, figure in drawn_.items():
+        assert figure.epsilon <= everyone[cell].epsilon
+    assert drawn_["hospital", "add-or-remove"].epsilon <= drawn_["hospital", "replace-one"].epsilon
+
+
+def test_drawing_without_replacement_uses_the_proved_bound_where_it_helps() -> None:
+    figure = figures(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    assert figure.accountant == "rdp"
+    poisson = figures(drawn("poisson", 0.1, 16.0, 2, 50), 0.01)["hospital", "add-or-remove"]
+    assert figure.epsilon > poisson.epsilon  # no Poisson figure for a draw that is not Poisson
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    z=st.floats(0.5, 5),
+    v=st.integers(1, 8),
+    rate=st.floats(0.05, 0.95),
+    rule=st.sampled_from(["poisson", "fraction"]),
+)
+def test_a_hospital_is_never_promised_more_than_its_intermediary(
+    z: float, v: int, rate: float, rule: str
+) -> None:
+    seen = figures(drawn(rule, rate, z, v, 20), 0.01)
+    for relation in ("add-or-remove", "replace-one"):
+        hospital, part = seen["hospital", relation].epsilon, seen["intermediary", relation].epsilon  # type: ignore[index]
+        assert hospital >= part * 0.999
+    assert seen["hospital", "replace-one"].epsilon >= seen["hospital", "add-or-remove"].epsilon * 0.999
+
+
+def test_dp_sgd_at_the_hospitals_counts_images_and_hospitals_apart() -> None:
+    """Ten rounds, z = 2, five steps of eight images: an image is in one step a round, the hospital in all."""
+    events = [
+        Event(t, "model update", True, 2.0, 8, None, "all", 1.0, part="image", steps=5) for t in range(1, 11)
+    ]
+    seen = spent(events, 0.01, image_delta=1e-4)
+    assert exact_delta(math.sqrt(10) / 2, seen.image or 0) == pytest.approx(1e-4, rel=1e-6)
+    assert exact_delta(8 * math.sqrt(50) / 2, seen.hospital) == pytest.approx(0.01, rel=1e-6)
+    assert seen.intermediary == seen.hospital  # nothing is split
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 2.0, math.nan])
+def test_a_delta_that_is_no_chance_is_refused(delta: float) -> None:
+    with pytest.raises(InputError, match=r"delta = .*between 0 and 1"):
+        spent(rounds(1.0), delta)
+
+
+def test_rounds_drawn_by_different_rules_are_refused() -> None:
+    with pytest.raises(InputError, match="different rules"):
+        spent([*drawn("poisson", 0.3, 1.0), event(1.0, 1, 200)], 0.1)
+
+
+def test_an_unknown_accountant_is_refused() -> None:
+    with pytest.raises(InputError, match="accountant = guess: choose one of auto, exact, pld, prv, rdp"):
+        figures(rounds(1.0), 0.1, "guess")  # type: ignore[arg-type]

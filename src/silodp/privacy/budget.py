@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silodp.privacy.accountants import figures
+from silodp.privacy.accountants import figure
 from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -22,7 +22,7 @@ class Budget:
 
     def cost(self, events: Sequence[Event]) -> float:
         """ε of these events together."""
-        return figures(events, self.delta)[self.unit, self.neighbours].epsilon
+        return figure(events, self.delta, self.unit, self.neighbours).epsilon
 
     def noise_factor(self, events: Sequence[Event], rounds: int) -> float:
         """How many times the noise `rounds` such rounds need to stay within the budget, if all take part."""

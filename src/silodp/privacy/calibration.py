@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from silodp.errors import InputError
-from silodp.privacy.accountants import Accountant, Figure, figures
+from silodp.privacy.accountants import Accountant, Figure, figure, figures
 from silodp.privacy.events import Event, Neighbours, Participation, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -101,5 +101,6 @@ def affordable_rounds(target: Target, setting: Setting, noise_multiplier: float)
 
 
 def _within(target: Target, setting: Setting, noise_multiplier: float, rounds: int) -> bool:
-    found = setting.figures(noise_multiplier, rounds)[target.unit, target.neighbours]
+    events = setting.events(noise_multiplier, rounds)
+    found = figure(events, setting.delta, target.unit, target.neighbours, setting.accountant)
     return found.epsilon <= target.epsilon * (1 + 1e-9)

@@ -6,47 +6,63 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from silodp.errors import InputError
 from silodp.privacy.events import Event
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a ledger file holds; reading changes nothing."""
+
+    events: list[Event]
+    chains: list[str]  # the hash that each line carries
+    size: int  # bytes of the whole lines
+    torn: bool  # a last line without its end: a crash, or a writer at work
+
+
+def read_ledger(path: Path) -> Reading:
+    """Reads and verifies. A torn last line is left out, for the release it announced was not yet used; a line
+    that was changed, taken out or put in is refused."""
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    events: list[Event] = []
+    chains: list[str] = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            fields = json.loads(line)
+            chain = fields.pop("chain")
+            event = Event(**fields)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InputError(f"{path}, line {number}: not a ledger entry; restore the file") from None
+        if chain != _link(chains[-1] if chains else "", event):
+            raise InputError(
+                f"{path}, line {number}: this line or one before it was changed; restore the file"
+            )
+        events.append(event)
+        chains.append(chain)
+    return Reading(events, chains, len(whole), whole != content)
+
+
 class Ledger:
     """An append-only file of events, one a line; each line carries a hash of itself and all before it."""
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes the ledger. A torn last line (a crash while writing) is dropped, for the release
-        it announced was not yet used; a line that was changed is refused."""
+        """Opens or makes the ledger, for one writer; a torn last line is cut off."""
         self.path = path
         self.events: list[Event] = []
         self._chains: list[str] = []
         if not path.exists():
             path.touch()
             return
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), start=1):
-            self._read(number, line)
-        if whole != content:
+        reading = read_ledger(path)
+        self.events, self._chains = reading.events, reading.chains
+        if reading.torn:
             with path.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(reading.size)
                 os.fsync(file.fileno())
-
-    def _read(self, number: int, line: bytes) -> None:
-        try:
-            fields = json.loads(line)
-            chain = fields.pop("chain")
-            event = Event(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise InputError(f"{self.path}, line {number}: not a ledger entry; restore the file") from None
-        if chain != _link(self.head, event):
-            raise InputError(
-                f"{self.path}, line {number}: this line or one before it was changed; restore the file"
-            )
-        self.events.append(event)
-        self._chains.append(chain)
 
     @property
     def head(self) -> str:

@@ -1,0 +1,68 @@
+"""Whether data, task and network fit together: found out before a run's folder is made."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from silodp.cohorts import Cohort
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.local_training import LocalTrainer, network_input
+from silodp.tasks import Task, task_named
+
+
+def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
+    """The network that the experiment names, for this cohort's images and classes."""
+    from silodp.models import build_model
+
+    if experiment.model.kind == "custom":
+        raise InputError(
+            "model.kind = custom: this experiment was given its network from Python; "
+            "run it with silodp.train(experiment, model=…)"
+        )
+    channels = cohort.hospitals[0].train.images.shape[1]
+    return build_model(
+        experiment.model, channels, _outputs(cohort, task_named(experiment.task)), experiment.seed
+    )
+
+
+def refuse_other_targets(cohort: Cohort, task: Task) -> None:
+    """Masks are for segmentation, classes for classification."""
+    shape = tuple(cohort.hospitals[0].train.targets.shape)
+    if (len(shape) == 4) != (task.name == "segmentation"):
+        raise InputError(
+            f"task = {task.name}: the targets have shape {shape}; "
+            "segmentation takes (n, 1, h, w) masks, classification (n,) classes"
+        )
+
+
+@torch.no_grad()
+def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int) -> None:
+    """The network must take the smallest batch there will be, and answer with what the task needs."""
+    hospitals, task = cohort.hospitals, trainer.task
+    parts = [len(examples) for hospital in hospitals for examples in hospital.parts.values()]
+    fewest = min(2, min_samples, *parts)  # which BatchNorm may refuse
+    examples = hospitals[0].train[:fewest].to(trainer.device)
+    try:
+        trainer.model.module.train()
+        shape = tuple(trainer.forward(network_input(examples.images)).shape)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
+        raise InputError(
+            f"model: it cannot train on {fewest} images of shape {size} at a time ({first_line})"
+        ) from None
+    if task.name == "segmentation":
+        masks = tuple(examples.targets.shape)
+        fits, wanted = shape == masks, f"the masks' {masks}"
+    else:
+        classes = _outputs(cohort, task)
+        fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
+    if not fits:
+        raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
+
+
+def _outputs(cohort: Cohort, task: Task) -> int:
+    return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)

@@ -1,0 +1,65 @@
+"""What a unit faces in a run: how far each round could give it away.
+
+The update and the quantile bits of one round share one draw of the hospitals, so a round is one release with
+their joint μ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from silodp.errors import InputError
+from silodp.privacy.events import Event, Neighbours, Participation, Unit
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What one unit faces: the μ² of each round (for removal) with how many rounds have it."""
+
+    squares: tuple[tuple[float, int], ...]
+    rate: float
+    participation: Participation
+    neighbours: Neighbours = "add-or-remove"
+    hospital: Exposure | None = None  # of an intermediary that is not its whole hospital
+
+    def by(self, neighbours: Neighbours) -> Exposure:
+        whole = self.hospital and self.hospital.by(neighbours)
+        return replace(self, neighbours=neighbours, hospital=whole)
+
+    @property
+    def own_squares(self) -> tuple[tuple[float, int], ...]:
+        """For these neighbours: replacing a unit moves the sum twice as far as removing it."""
+        factor = 4 if self.neighbours == "replace-one" else 1
+        return tuple((factor * square, count) for square, count in self.squares)
+
+    @property
+    def mu(self) -> float:
+        return math.sqrt(sum(square * count for square, count in self.own_squares))
+
+
+def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
+    """What a hospital and an intermediary face in these rounds."""
+    events = [event for event in events if event.protected]
+    draws = {(event.participation, event.sampling_rate) for event in events} or {("all", 1.0)}
+    if len(draws) > 1:
+        raise InputError(f"ledger: hospitals were drawn by different rules ({draws}); account for them apart")
+    ((participation, rate),) = draws
+    if rate >= 1:
+        participation, rate = "all", 1.0
+    of_hospital: dict[int, float] = defaultdict(float)
+    of_part: dict[int, float] = defaultdict(float)
+    for event in events:
+        of_hospital[event.round] += event.hospital_mu**2
+        of_part[event.round] += event.part_mu**2
+    hospital = Exposure(_counted(of_hospital.values()), rate, participation)
+    part = replace(hospital, squares=_counted(of_part.values()), hospital=hospital)
+    undivided = part.squares == hospital.squares or any(event.part == "image" for event in events)
+    return {"hospital": hospital, "intermediary": hospital if undivided else part}
+
+
+def _counted(squares: Iterable[float]) -> tuple[tuple[float, int], ...]:
+    """Equal ones together; to twelve digits, so that a difference in the last bit makes no other kind."""
+    return tuple(sorted(Counter(float(f"{square:.12g}") for square in squares).items()))

@@ -1,0 +1,75 @@
+"""What a run writes down of itself: a line a round, and what a reader of ε must know that it leaves out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from silodp.experiment import Experiment
+from silodp.federation import Round
+from silodp.intermediary import ESTIMATING
+from silodp.privacy.accountants import Epsilon
+
+Metrics = dict[str, float]
+
+
+def round_record(
+    done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float
+) -> dict[str, Any]:
+    """A line of metrics.jsonl."""
+    release, unprotected = done.release, done.release.unprotected
+    ratio = unprotected.ratio if unprotected else None
+    return {
+        "round": done.plan.round,
+        "applied": done.applied,
+        "intermediaries": done.plan.intermediaries,
+        "intermediaries_capped": done.capped,
+        "clip_bound": release.clip_bound,
+        "noise_std": release.noise_std,
+        "xi": ratio.xi if ratio else None,
+        "phi": ratio.phi if ratio else None,
+        "lambda": ratio.lambda_ if ratio else None,
+        "cosine_std": unprotected.cosine_std if unprotected else None,
+        "epsilon": asdict(epsilon),
+        "train_loss": _mean(unprotected.losses.values()) if unprotected else None,
+        "validation": {"mean": mean_metrics(validation), "hospitals": validation},
+        "participants": list(done.plan.participants),
+        "absent": release.absent,
+        "images": release.images,
+        "training_seconds": round(done.seconds, 4),
+        "seconds": round(seconds, 4),
+    }
+
+
+def mean_metrics(hospitals: dict[str, Metrics]) -> Metrics:
+    """The plain mean over hospitals, leaving out those for which a metric is not defined."""
+    names = next(iter(hospitals.values()))
+    return {name: _mean(metrics[name] for metrics in hospitals.values()) for name in names}
+
+
+def _mean(values: Any) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else math.nan
+
+
+def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
+    """What a reader of ε must know that it leaves out."""
+    notes = [
+        "validation and test metrics, and the choice of the best round by them",
+        "the sizes of the training sets",
+    ]
+    if experiment.privacy.entropy == "seed":
+        notes.append("readers who know the seed: they can draw this simulation's noise again")
+    if any(name in epsilon.accountant for name in ("pld", "prv", "rdp")):
+        notes.append("readers who know which hospitals took part when: ε counts on that being secret")
+    if experiment.diagnostics:
+        notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
+    if not epsilon.covers_everything:
+        if experiment.clipping.rule == "median":
+            notes.append("the clip bound: the exact median of the norms (clipping.rule = median)")
+        if experiment.intermediaries.rule in ESTIMATING:
+            notes.append(
+                f"v: estimated from un-noised norms (intermediaries.rule = {experiment.intermediaries.rule})"
+            )
+    return notes

@@ -1,0 +1,185 @@
+"""The privacy of a run, read back from its folder: verified against what was asked, and summed up.
+
+Reading changes nothing, so a run that is still going can be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from silodp.errors import InputError
+from silodp.exchange import RoundPlan
+from silodp.experiment import Experiment
+from silodp.federation import build_mechanism
+from silodp.intermediary import estimates
+from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.events import Event, Neighbours, Unit
+from silodp.privacy.ledger import Reading, read_ledger
+from silodp.run_folder import RunFolder, read_experiment
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a run has released and what that costs.
+
+    Attributes:
+        figures: ε by unit and neighbouring relation, each with its accountant.
+        by_round: (round, ε for a hospital, ε for an intermediary) along the way, add-or-remove.
+        releases: protected events.
+        unprotected: what was used without noise, by name: no figure covers it.
+        redone: rounds that were released more than once, with other noise, after a crash.
+        torn: the last line has no end (a crash while it was written, or a run at work) and is left out.
+        problems: what the ledger lacks or what does not fit the run; empty where all is well.
+    """
+
+    folder: Path
+    experiment: Experiment
+    delta: float
+    rounds: int
+    releases: int
+    figures: dict[tuple[Unit, Neighbours], Figure]
+    by_round: list[tuple[int, float, float]]
+    unprotected: tuple[str, ...]
+    redone: tuple[int, ...]
+    torn: bool
+    problems: tuple[str, ...]
+    intermediaries: tuple[int, int]  # fewest and most
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        budget, private = self.experiment.budget, self.experiment.privacy
+        return {
+            "folder": str(self.folder),
+            "rounds": self.rounds,
+            "planned_rounds": self.experiment.rounds,
+            "hospitals": self.experiment.cohort.hospitals,
+            "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
+            "noise_multiplier": private.noise_multiplier,
+            "delta": self.delta,
+            **as_dict(self.figures),
+            "covers_everything": not self.unprotected,
+            "unprotected": list(self.unprotected),
+            "budget": budget.model_dump() if budget else None,
+            "releases": self.releases,
+            "redone": list(self.redone),
+            "torn": self.torn,
+            "problems": list(self.problems),
+            "by_round": [
+                {"round": number, "hospital": hospital, "intermediary": intermediary}
+                for number, hospital, intermediary in self.by_round
+            ],
+        }
+
+
+def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
+    """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
+    experiment = read_experiment(folder)
+    path = folder / "ledger.jsonl"
+    if not path.is_file():
+        raise InputError(f"{path}: the ledger is missing; restore the file")
+    reading = read_ledger(path)
+    events = reading.events
+    delta = experiment.privacy.delta
+    if delta is None:
+        raise InputError(f"{folder}: experiment.toml has no privacy.delta; it is not the one of a run")
+    released = [event for event in events if event.protected]
+    parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
+    rounds = max((event.round for event in events), default=0)
+    return Statement(
+        folder=folder,
+        experiment=experiment,
+        delta=delta,
+        rounds=rounds,
+        releases=len(released),
+        figures=figures(events, delta, accountant),
+        by_round=_along_the_way(events, delta, rounds, points),
+        unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
+        redone=_redone(events),
+        torn=reading.torn,
+        problems=(*_problems(experiment, events), *_against_the_folder(folder, reading)),
+        intermediaries=(min(parts), max(parts)),
+    )
+
+
+def _along_the_way(
+    events: Sequence[Event], delta: float, rounds: int, points: int
+) -> list[tuple[int, float, float]]:
+    sampled = any(event.sampling_rate < 1 for event in events)
+    count = min(rounds, points // 4 if sampled else points)  # amplification takes time to compute
+    chosen = sorted({math.ceil(rounds * (number + 1) / count) for number in range(count)})
+    return [
+        (number, epsilon.hospital, epsilon.intermediary)
+        for number in chosen
+        for epsilon in [spent([event for event in events if event.round <= number], delta)]
+    ]
+
+
+def _redone(events: Sequence[Event]) -> tuple[int, ...]:
+    updates = Counter(event.round for event in events if event.released == "model update")
+    return tuple(sorted(number for number, times in updates.items() if times > 1))
+
+
+def _problems(experiment: Experiment, events: Sequence[Event]) -> list[str]:
+    """Whether every round is there, in order, with all that the experiment releases in a round."""
+    problems = []
+    reached = 0
+    for event in events:
+        if event.round > reached + 1:
+            missing = ", ".join(map(str, range(reached + 1, event.round)))
+            problems.append(f"missing before round {event.round}: {missing}")
+        reached = max(reached, event.round)
+    if reached > experiment.rounds:
+        problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
+    rounds: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        rounds[event.round].append(event)
+    for number, found in rounds.items():
+        problems += [f"round {number}: {text}" for text in _unlike_the_plan(experiment, number, found)]
+    return problems
+
+
+def _unlike_the_plan(experiment: Experiment, number: int, found: Sequence[Event]) -> list[str]:
+    """What the door would have written for this round, compared with what stands there."""
+    hospitals = experiment.cohort.hospitals or 1
+    door = build_mechanism(experiment, [2] * hospitals)
+    measures = experiment.is_private and estimates(experiment.intermediaries, number)
+    plan = RoundPlan(number, torch.empty(0), found[0].contributions, None, ())
+    problems = []
+    for wanted in door.events(plan, measures):
+        same = [event for event in found if event.released == wanted.released]
+        if not same:
+            problems.append(f"the event «{wanted.released}» is missing")
+        for event in same:
+            fits = (
+                event.protected == wanted.protected
+                and math.isclose(event.noise_multiplier, wanted.noise_multiplier, rel_tol=1e-9)
+                and (event.participation, event.part) == (wanted.participation, wanted.part)
+                and math.isclose(event.sampling_rate, wanted.sampling_rate, rel_tol=1e-9)
+            )
+            if not fits:
+                problems.append(f"«{event.released}» is not what the experiment asks for")
+    return problems
+
+
+def _against_the_folder(folder: Path, reading: Reading) -> list[str]:
+    """The other files of the run know of rounds, too."""
+    problems = []
+    recorded: list[dict[str, Any]] = RunFolder(folder).metrics()
+    updates = {event.round: event for event in reading.events if event.released == "model update"}
+    for line in recorded:
+        event = updates.get(line["round"])
+        if event is None:
+            problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
+        elif event.part == "intermediary" and event.contributions != line["intermediaries"]:
+            problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
+    head = RunFolder(folder).checkpoint_head()
+    if head and head not in reading.chains:
+        problems.append("releases that the checkpoint knows of are missing at the end")
+    return problems

@@ -1,0 +1,361 @@
+"""The round loop: nothing un-noised steers it, and it stops before the budget is overspent."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import blob_cohort
+from torch import Tensor
+
+import silodp.federation
+from silodp import Cohort, Experiment, resume, train
+from silodp.clipping import share_noise
+from silodp.engines.in_process import InProcess
+from silodp.errors import InputError
+from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
+from silodp.federation import Federation, State, found_federation
+from silodp.hospital import Hospital
+from silodp.lattice import sensitivity, spacing
+from silodp.local_training import LocalTrainer
+from silodp.models import build_model
+from silodp.parameters import FlatModel
+from silodp.privacy.accountants import spent
+from silodp.privacy.ledger import Ledger
+from silodp.randomness import NoiseSource, derive_seed
+from silodp.sketch import signs
+from silodp.tasks import task_named
+
+CPU = torch.device("cpu")
+
+
+class Instrumented(InProcess):
+    """Real hospitals whose un-noised statistics are garbage: whoever used them would go astray."""
+
+    def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
+        for update in super().train(plan):
+            if update.measurements is not None:
+                seen = update.measurements
+                garbage = Measurements(
+                    seen.norms * self.factor, seen.sketches * self.factor, seen.loss * self.factor
+                )
+                update = replace(update, measurements=garbage, images=update.images)
+            yield update
+
+    factor = 1.0
+
+
+def federation(experiment: Experiment, cohort: Cohort, factor: float = 1.0) -> tuple[Federation, State]:
+    resolved = experiment.change(cohort__kind="custom").resolve(len(cohort.hospitals), 1)
+    model = FlatModel(build_model(resolved.model, 1, 1, resolved.seed), CPU)
+    trainer = LocalTrainer(model, task_named("segmentation"), resolved.local)
+    signs_ = signs(len(model), CPU)
+    engine = Instrumented([Hospital(data, trainer, signs_, resolved.seed) for data in cohort.hospitals])
+    engine.factor = factor
+    made = found_federation(resolved, cohort, engine)
+    return made, made.first_state(model.values.clone())
+
+
+def hiding_noise(experiment: Experiment) -> Any:
+    """Noise that makes every release the same number, whatever it hides.
+
+    Two federations on different data then differ only in what did NOT go through the door.
+    """
+
+    def source(seed: int, number: int) -> NoiseSource:
+        def draw(hidden: Tensor, public: str, count: int) -> Tensor:
+            chance = torch.Generator().manual_seed(derive_seed(seed, number, public.split(",")[0]))
+            wanted = torch.randn(count, generator=chance, dtype=torch.float64)
+            z = experiment.privacy.noise_multiplier
+            z_update, z_bits = share_noise(z, experiment.clipping.bit_share)
+            if public == "clip quantile":
+                return ((wanted * z_bits * 2**19).round() * 2.0**-20 - hidden) / (z_bits / 2)
+            found = re.fullmatch(r"model update, C (.+), v (\d+)", public)
+            assert found, public
+            bound, v = float(found[1]), int(found[2])
+            if experiment.clipping.rule != "quantile":
+                z_update = z
+            scale = z_update * sensitivity(bound, v) / spacing(bound, count)
+            return ((wanted * scale).round() - hidden) / scale
+
+        return draw
+
+    return source
+
+
+def trace(
+    experiment: Experiment, cohort: Cohort, path: Path, monkeypatch: pytest.MonkeyPatch, factor: float = 1.0
+) -> list[dict[str, Any]]:
+    """Everything the server decides, round by round."""
+    made, state = federation(experiment, cohort, factor)
+    monkeypatch.setattr(silodp.federation, "seeded_noise", hiding_noise(experiment))
+    ledger = Ledger(path)
+    seen = []
+    for done in made.rounds(state, ledger):
+        seen.append(
+            {
+                "parameters": state.parameters.clone(),
+                "optimizer": json.dumps(state.optimizer, default=lambda tensor: tensor.tolist()),
+                "clip_bounds": dict(state.clip_bounds),
+                "intermediaries": state.intermediaries,
+                "plan": (done.plan.intermediaries, done.plan.clip_bound, done.plan.participants),
+                "released": done.release.mean.clone(),
+                "noise_std": done.release.noise_std,
+            }
+        )
+    return seen
+
+
+def differences(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> set[str]:
+    return {
+        name
+        for one, other in zip(first, second, strict=True)
+        for name, value in one.items()
+        if not (torch.equal(value, other[name]) if isinstance(value, Tensor) else value == other[name])
+    }
+
+
+def other_data(cohort: Cohort) -> Cohort:
+    """As many images in each hospital, and nothing else in common."""
+    members = {}
+    for hospital in cohort.hospitals:
+        images = torch.cat([part.images for part in hospital.parts.values()])
+        masks = torch.cat([part.targets for part in hospital.parts.values()])
+        members[hospital.name] = (images.flip(0) * 3 + 1, 1 - masks)
+    return Cohort.from_tensors(members)
+
+
+@pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", "fednova", "dp2-rmsprop"])
+@pytest.mark.parametrize("diagnostics", [True, False])
+def test_by_default_nothing_but_releases_reaches_the_server(
+    optimizer: str, diagnostics: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Non-interference: other data, other un-noised statistics, but the same releases → the same server."""
+    experiment = Experiment.build(
+        {
+            "rounds": 8,
+            "diagnostics": diagnostics,
+            "model": {"features": 2},
+            "local": {"batch_size": 4, "learning_rate": 0.01},
+            "server": {"optimizer": optimizer},
+        }
+    )
+    assert (experiment.clipping.rule, experiment.intermediaries.rule) == ("quantile", "closed-form")
+    cohort = blob_cohort(images=30)
+    first = trace(experiment, cohort, tmp_path / "a", monkeypatch)
+    second = trace(experiment, other_data(cohort), tmp_path / "b", monkeypatch, factor=1e3)
+    assert differences(first, second) == set()
+    assert len({bounds["clip_bounds"]["plain"] for bounds in first}) > 1  # C did move, by releases alone
+    protected = [json.loads(line)["protected"] for line in (tmp_path / "a").read_text().splitlines()]
+    assert all(protected)
+    assert len(protected) == 16
+
+
+@pytest.mark.parametrize(
+    ("section", "rule", "steered"),
+    [("clipping", "median", "noise_std"), ("intermediaries", "adaptive", "intermediaries")],
+)
+def test_the_authors_rules_do_let_something_past_the_door_and_the_ledger_says_so(
+    section: str, rule: str, steered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same instrument must see the leaks that are there."""
+    experiment = Experiment.build(
+        {"rounds": 4, "model": {"features": 2}, "local": {"batch_size": 4}, section: {"rule": rule}}
+    )
+    cohort = blob_cohort(images=30)
+    first = trace(experiment, cohort, tmp_path / "a", monkeypatch)
+    second = trace(experiment, other_data(cohort), tmp_path / "b", monkeypatch, factor=1e3)
+    assert steered in differences(first, second)
+    events = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
+    assert any(not event["protected"] for event in events)
+
+
+# The brake.
+
+
+def rounds_within(epsilon: float, z: float, v: int, delta: float = 0.1) -> int:
+    """By the closed form, without the package: the most T with ε(μ = √T·v/z) ≤ ε."""
+    from scipy.stats import norm
+
+    def overspends(count: int) -> bool:
+        mu = math.sqrt(count) * v / z
+        return (
+            float(norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2))
+            > delta
+        )
+
+    count = 0
+    while not overspends(count + 1):
+        count += 1
+    return count
+
+
+@pytest.fixture
+def limited(experiment: Experiment) -> Experiment:
+    """Six rounds would cost more than the four that the budget affords."""
+    return experiment.change(
+        rounds=6,
+        privacy__noise_multiplier=4.0,
+        budget={"epsilon": 1.5, "unit": "hospital"},
+        checkpoint_every=3,
+    )
+
+
+def test_a_round_that_would_overspend_does_not_start(
+    limited: Experiment, cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = rounds_within(1.5, 4.0, 2)
+    assert 1 < expected < 6
+    result = train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["rounds"] == expected
+    assert summary["epsilon"]["hospital"] <= 1.5
+    assert summary["stopped"].startswith(f"round {expected + 1} would bring ε for one hospital to ")
+    assert "over the budget of 1.5" in caplog.text
+    ledger = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert max(event["round"] for event in ledger) == expected
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert result.epsilon.hospital == pytest.approx(spent_after(expected))
+
+
+def spent_after(rounds: int) -> float:
+    from silodp.privacy.gaussian import gaussian_epsilon
+
+    return gaussian_epsilon(math.sqrt(rounds) * 2 / 4.0, 0.1)
+
+
+def test_the_engine_is_not_asked_for_a_round_too_many(
+    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    original = InProcess.train
+
+    def counted(self: InProcess, plan: RoundPlan) -> Iterator[HospitalUpdate]:
+        asked.append(plan.round)
+        return original(self, plan)
+
+    monkeypatch.setattr(InProcess, "train", counted)
+    train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert asked == list(range(1, rounds_within(1.5, 4.0, 2) + 1))
+
+
+def test_the_brake_survives_resume(limited: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    """Killed after round 2 and resumed, and resumed once more at the end: the same rounds, the same model."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise Killed
+
+    train(limited, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    with pytest.raises(Killed):
+        train(limited, cohort=cohort, out=tmp_path / "broken", device="cpu", on_round=kill)
+    for _ in range(2):
+        resume(tmp_path / "broken", cohort=cohort, device="cpu")
+        for name in ("model.safetensors", "ledger.jsonl"):
+            assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        summary = json.loads((tmp_path / "broken" / "summary.json").read_text())
+        assert summary["rounds"] == rounds_within(1.5, 4.0, 2)
+        assert summary["stopped"]
+
+
+def test_with_fresh_noise_a_redone_round_is_paid_for_again(
+    limited: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Rounds 1 and 2 were released before the crash and before any checkpoint: they count."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise Killed
+
+    deployed = limited.change(privacy__entropy="system")
+    with pytest.raises(Killed):
+        train(deployed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+    result = resume(tmp_path / "run", cohort=cohort, device="cpu")
+    events = Ledger(tmp_path / "run" / "ledger.jsonl").events
+    updates = [event.round for event in events if event.released == "model update"]
+    affordable = rounds_within(1.5, 4.0, 2)
+    assert updates == [1, 2, *range(1, affordable - 1)]
+    assert result.summary["rounds"] == affordable - 2
+    assert spent(events, 0.1).hospital <= 1.5
+
+
+def test_a_redone_round_with_other_noise_is_neither_used_nor_written_if_it_overspends(
+    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brake expects the same noise again; if it comes out differently, the door stays shut."""
+
+    class Killed(Exception):
+        pass
+
+    last = rounds_within(1.5, 4.0, 2)
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["round"] == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(limited, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    original = silodp.federation.seeded_noise
+    monkeypatch.setattr(silodp.federation, "seeded_noise", lambda seed, number: original(seed + 1, number))
+    result = resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    assert result.summary["rounds"] < last
+    assert result.summary["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "neighbours"), [("intermediary", "add-or-remove"), ("hospital", "replace-one")]
+)
+def test_the_budget_is_counted_for_its_unit_and_neighbours(
+    unit: str, neighbours: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    budget = {"epsilon": 2.0, "unit": unit, "neighbours": neighbours}
+    changed = experiment.change(rounds=8, privacy__noise_multiplier=6.0, budget=budget)
+    result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    moved = {"intermediary": 1, "hospital": 2}[unit] * {"add-or-remove": 1, "replace-one": 2}[neighbours]
+    assert result.summary["rounds"] == min(8, rounds_within(2.0, 6.0, moved))
+
+
+def test_a_budget_below_one_round_is_refused_before_anything_is_spent(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(budget={"epsilon": 1.0})
+    with pytest.raises(InputError, match=r"budget\.epsilon = 1: one round costs ε = .* 3 rounds need 3\.76"):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_without_noise_is_refused(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    changed = experiment.change(privacy__noise_multiplier=0.0, budget={"epsilon": 1e6})
+    with pytest.raises(InputError, match=r"set privacy\.noise_multiplier"):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
+
+
+# Deployment: entropy of the operating system.
+
+
+def test_system_entropy_gives_noise_and_draws_that_the_seed_does_not(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    deployed = experiment.change(privacy__entropy="system")
+    models = set()
+    for name in ("a", "b"):
+        result = train(deployed, cohort=cohort, out=tmp_path / name, device="cpu")
+        models.add((tmp_path / name / "model.safetensors").read_bytes())
+        assert not any("seed" in note for note in result.summary["not_covered_by_epsilon"])
+    assert len(models) == 2
+    states = [federation(deployed, cohort)[1].draws for _ in range(2)]
+    assert states[0] != states[1]
+    assert federation(experiment, cohort)[1].draws == experiment.seed

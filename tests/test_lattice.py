@@ -1,0 +1,101 @@
+"""The lattice: what is released lies on the same points whatever it hides."""
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from silodp.exchange import HospitalUpdate, RoundPlan
+from silodp.experiment import ClippingSettings, ParticipationSettings
+from silodp.lattice import FINENESS, sensitivity, spacing, to_lattice
+from silodp.mechanism import Mechanism
+
+bounds = st.floats(-6, 6).map(lambda x: 10.0**x)
+
+
+@settings(max_examples=50, deadline=None)
+@given(bound=bounds, size=st.integers(1, 10**8))
+def test_points_are_a_power_of_two_apart_and_rounding_moves_little(bound: float, size: int) -> None:
+    distance = spacing(bound, size)
+    assert math.frexp(distance)[0] == 0.5
+    assert distance * math.sqrt(size) <= FINENESS * bound < 2 * distance * math.sqrt(size)
+
+
+@settings(max_examples=50, deadline=None)
+@given(bound=bounds, size=st.integers(1, 300), seed=st.integers(0, 2**31))
+def test_rounding_goes_to_the_nearest_point(bound: float, size: int, seed: int) -> None:
+    vector = torch.randn(size, generator=torch.Generator().manual_seed(seed)) * bound
+    distance = spacing(bound, size)
+    whole = to_lattice(vector, distance)
+    assert torch.equal(whole, whole.round())
+    assert float((whole * distance - vector.double()).abs().max()) <= distance / 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(bound=bounds, v=st.integers(1, 40), size=st.integers(1, 200), seed=st.integers(0, 2**31))
+def test_one_intermediary_moves_the_sum_by_no_more_than_the_sensitivity(
+    bound: float, v: int, size: int, seed: int
+) -> None:
+    """A hospital adds in single precision, with and without one of its updates of norm C."""
+    chance = torch.Generator().manual_seed(seed)
+    updates = torch.randn(v, size, generator=chance)
+    updates *= (bound * (1 - 1e-6) / updates.double().norm(dim=1))[:, None].float()
+    distance = spacing(bound, size)
+    whole, without = torch.zeros(size), torch.zeros(size)
+    for number, update in enumerate(updates):
+        whole += update
+        if number:
+            without += update
+    moved = (to_lattice(whole, distance) - to_lattice(without, distance)).norm() * distance
+    assert float(moved) <= sensitivity(bound, v)
+
+
+def test_the_sensitivity_is_hardly_more_than_the_clip_bound() -> None:
+    assert 1.0 < sensitivity(1.0, 1) < 1 + 2e-6
+    assert sensitivity(1.0, 15) < 1 + 3e-5
+
+
+def plan(size: int, v: int = 2) -> RoundPlan:
+    return RoundPlan(1, torch.zeros(size), v, 1.0, ("h0", "h1", "h2"))
+
+
+def door() -> Mechanism:
+    return Mechanism(0.7, ClippingSettings(rule="fixed"), ParticipationSettings(), 4)
+
+
+def normal(seed: int) -> object:
+    def draw(hidden: Tensor, public: str, count: int) -> Tensor:
+        return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    return draw
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.0, 1e-7, 1e-3, 1.0]))
+def test_every_release_lies_on_the_lattice_whatever_it_hides(seed: int, scale: float) -> None:
+    """Hidden numbers of any size, on no lattice themselves. The denominator 8 loses nothing in binary."""
+    size = 400
+    hidden = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    hidden *= scale / hidden.norm()
+    asked = RoundPlan(1, torch.zeros(size, dtype=torch.float64), 2, 1.0, ("h0",))
+    answer = HospitalUpdate("h0", hidden, 0.0, 1)
+    mean = door().release(asked, [answer], normal(seed), False).mean  # type: ignore[arg-type]
+    points = mean * 8 / spacing(1.0, size)
+    assert torch.equal(points, points.round())
+    assert points.unique().numel() > size // 2  # a lattice so fine that it costs nothing
+
+
+def test_the_sum_does_not_depend_on_the_order_of_the_hospitals() -> None:
+    """Floating-point addition would; whole numbers do not."""
+    size = 1000
+    chance = torch.Generator().manual_seed(3)
+    answers = []
+    for name in ("h0", "h1", "h2"):
+        vector = torch.randn(size, generator=chance)
+        answers.append(HospitalUpdate(name, vector / vector.norm(), 0.0, 1))
+    one = door().release(plan(size), answers, normal(1), False)  # type: ignore[arg-type]
+    other = door().release(plan(size), answers[::-1], normal(1), False)  # type: ignore[arg-type]
+    assert torch.equal(one.mean, other.mean)
+    assert one.events == other.events

@@ -1,0 +1,162 @@
+"""A run's privacy read back: right figures, and nothing missing, moved or forged goes unnoticed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silodp import Cohort, Experiment, train
+from silodp.errors import InputError
+from silodp.privacy.events import Event
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.privacy.ledger import Ledger, read_ledger
+from silodp.statement import read_statement
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds, v = 2, z = 0.5, quantile clipping."""
+    from conftest import blob_cohort
+
+    experiment = Experiment.build(
+        {
+            "rounds": 4,
+            "model": {"features": 2},
+            "local": {"batch_size": 4},
+            "intermediaries": {"rule": "fixed", "count": 2},
+        }
+    )
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(experiment, cohort=blob_cohort(), out=folder, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def forge(run: Path, change: Callable[[list[Event]], list[Event]]) -> None:
+    """Rewrites the ledger with a valid chain: what somebody with the program can do."""
+    path = run / "ledger.jsonl"
+    events = change(read_ledger(path).events)
+    path.unlink()
+    (run / "checkpoint.pt").unlink()  # it knows the old chain
+    Ledger(path).record(events)
+
+
+def test_a_finished_run_is_in_order_and_its_figures_are_the_closed_form(run: Path) -> None:
+    statement = read_statement(run)
+    assert statement.problems == ()
+    assert (statement.rounds, statement.releases, statement.unprotected) == (4, 8, ())
+    for unit, moved in (("hospital", 2), ("intermediary", 1)):
+        for relation, times in (("add-or-remove", 1), ("replace-one", 2)):
+            mu = 2 * moved * times / 0.5  # √4 rounds
+            seen = statement.figures[unit, relation].epsilon  # type: ignore[index]
+            assert seen == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)
+    assert [number for number, *_ in statement.by_round] == [1, 2, 3, 4]
+    for number, hospital, intermediary in statement.by_round:
+        assert hospital == pytest.approx(gaussian_epsilon(number**0.5 * 4, 0.1), rel=1e-6)
+        assert intermediary == pytest.approx(gaussian_epsilon(number**0.5 * 2, 0.1), rel=1e-6)
+
+
+def test_the_statement_agrees_with_the_summary_of_the_run(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    told = read_statement(run).to_dict()
+    for unit in ("hospital", "intermediary"):
+        assert told["epsilon"][unit] == summary["epsilon"][unit]
+        assert told["replace_one"][unit] == summary["epsilon"]["replace_one"][unit]
+    assert told["delta"] == summary["delta"]
+    json.dumps(told)
+
+
+def test_reading_changes_no_file(run: Path) -> None:
+    with (run / "ledger.jsonl").open("a") as file:
+        file.write('{"round": 5, "rel')
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    statement = read_statement(run)
+    assert statement.torn
+    assert statement.rounds == 4
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_changed_line_is_refused(run: Path) -> None:
+    path = run / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"contributions": 2', '"contributions": 1', 1))
+    with pytest.raises(InputError, match="line 1: this line or one before it was changed"):
+        read_statement(run)
+
+
+def test_a_cut_end_is_noticed(run: Path) -> None:
+    path = run / "ledger.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    problems = " ".join(read_statement(run).problems)
+    assert "releases that the checkpoint knows of are missing at the end" in problems
+    assert "metrics.jsonl has round 4, the ledger does not" in problems
+
+
+def edited(**fields: Any) -> Callable[[list[Event]], list[Event]]:
+    from dataclasses import replace
+
+    return lambda events: [
+        replace(event, **fields) if (event.round, event.released) == (2, "model update") else event
+        for event in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda events: [e for e in events if e.round != 2], "missing before round 3: 2"),
+        (lambda events: [e for e in events if e.round != 1], "missing before round 2: 1"),
+        (lambda events: [*events[2:], *events[:2]], "missing before round 2: 1"),
+        (lambda events: [e for e in events if e.released == "model update"], "«clip quantile» is missing"),
+        (edited(noise_multiplier=5.0), "round 2: «model update» is not what the experiment asks for"),
+        (edited(protected=False), "round 2: «model update» is not what the experiment asks for"),
+        (edited(contributions=1), "round 2: metrics.jsonl has another v than the ledger"),
+        (lambda events: [*events, edited(round=7)(events)[2]], "missing before round 7: 5, 6"),
+    ],
+)
+def test_a_forged_ledger_does_not_fit_the_run(
+    run: Path, change: Callable[[list[Event]], list[Event]], message: str
+) -> None:
+    forge(run, change)
+    assert any(message in problem for problem in read_statement(run).problems), read_statement(run).problems
+
+
+def test_a_round_released_twice_is_counted_twice_and_named(run: Path) -> None:
+    before = read_statement(run)
+    forge(run, lambda events: [*events, edited(digest="other")(events)[2]])
+    after = read_statement(run)
+    assert after.redone == (2,)
+    assert after.problems == ()
+    cell = ("hospital", "add-or-remove")
+    assert after.figures[cell].epsilon > before.figures[cell].epsilon  # type: ignore[index]
+
+
+def test_unprotected_statistics_are_named(cohort: Cohort, tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2},
+            "clipping": {"rule": "median"},
+            "intermediaries": {"rule": "adaptive"},
+        }
+    )
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    statement = read_statement(tmp_path / "run")
+    assert statement.unprotected == ("median norm", "noise ratio")
+    assert statement.problems == ()
+    assert not statement.to_dict()["covers_everything"]
+
+
+def test_a_folder_without_a_run_or_without_a_ledger_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run is there"):
+        read_statement(tmp_path)
+    (run / "ledger.jsonl").unlink()
+    with pytest.raises(InputError, match="the ledger is missing"):
+        read_statement(run)
