@@ -229,10 +229,9 @@ def spent_after(rounds: int) -> float:
     return gaussian_epsilon(math.sqrt(rounds) * 2 / 4.0, 0.1)
 
 
-def test_the_engine_is_not_asked_for_a_round_too_many(
-    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
+def rounds_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rounds for which hospitals are asked to train, from now on."""
+    asked: list[int] = []
     original = InProcess.train
 
     def counted(self: InProcess, plan: RoundPlan) -> Iterator[HospitalUpdate]:
@@ -240,18 +239,30 @@ def test_the_engine_is_not_asked_for_a_round_too_many(
         return original(self, plan)
 
     monkeypatch.setattr(InProcess, "train", counted)
+    return asked
+
+
+def test_the_engine_is_not_asked_for_a_round_too_many(
+    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = rounds_asked(monkeypatch)
     train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
     assert asked == list(range(1, rounds_within(1.5, 4.0, 2) + 1))
 
 
-def test_the_brake_survives_resume(limited: Experiment, cohort: Cohort, tmp_path: Path) -> None:
-    """Killed after round 2 and resumed, and resumed once more at the end: the same rounds, the same model."""
+@pytest.mark.parametrize("rounds_before_the_last", [0, 3])
+def test_the_brake_survives_resume(
+    rounds_before_the_last: int, limited: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Killed before a checkpoint and resumed, and resumed once more at the end: as if nothing happened."""
+    killed_at = rounds_within(1.5, 4.0, 2) - rounds_before_the_last
+    assert killed_at % limited.checkpoint_every
 
     class Killed(Exception):
         pass
 
     def kill(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
+        if record["round"] == killed_at:
             raise Killed
 
     train(limited, cohort=cohort, out=tmp_path / "whole", device="cpu")
@@ -267,26 +278,30 @@ def test_the_brake_survives_resume(limited: Experiment, cohort: Cohort, tmp_path
 
 
 def test_with_fresh_noise_a_redone_round_is_paid_for_again(
-    limited: Experiment, cohort: Cohort, tmp_path: Path
+    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounds 1 and 2 were released before the crash and before any checkpoint: they count."""
+    """All affordable rounds but one were released before the crash and before any checkpoint: they count, so
+    round 1 can be redone and round 2 does not start."""
 
     class Killed(Exception):
         pass
 
+    released = rounds_within(1.5, 4.0, 2) - 1
+
     def kill(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
+        if record["round"] == released:
             raise Killed
 
-    deployed = limited.change(privacy__entropy="system")
+    deployed = limited.change(privacy__entropy="system", checkpoint_every=99)
     with pytest.raises(Killed):
         train(deployed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+    asked = rounds_asked(monkeypatch)
     result = resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert asked == [1]
+    assert result.summary["rounds"] == 1
     events = Ledger(tmp_path / "run" / "ledger.jsonl").events
     updates = [event.round for event in events if event.released == "model update"]
-    affordable = rounds_within(1.5, 4.0, 2)
-    assert updates == [1, 2, *range(1, affordable - 1)]
-    assert result.summary["rounds"] == affordable - 2
+    assert updates == [*range(1, released + 1), 1]
     assert spent(events, 0.1).hospital <= 1.5
 
 

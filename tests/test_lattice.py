@@ -52,6 +52,17 @@ def test_one_intermediary_moves_the_sum_by_no_more_than_the_sensitivity(
     assert float(moved) <= sensitivity(bound, v)
 
 
+def test_rounding_in_single_precision_is_counted() -> None:
+    """Thirty-nine crumbs of a bit more than half a unit in the last place: on top of a 1 each of them is
+    rounded up to a whole unit, alone they are exact. So the 1 moves the sum by more than 1."""
+    crumb = torch.tensor([1.01 * 2.0**-24])
+    whole, without = torch.ones(1), torch.zeros(1)
+    for _ in range(39):
+        whole, without = whole + crumb, without + crumb
+    moved = float(whole.double() - without.double())
+    assert 1 + 2 * FINENESS < moved <= sensitivity(1.0, 40)
+
+
 def test_the_sensitivity_is_hardly_more_than_the_clip_bound() -> None:
     assert 1.0 < sensitivity(1.0, 1) < 1 + 2e-6
     assert sensitivity(1.0, 15) < 1 + 3e-5

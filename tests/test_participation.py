@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from silodp.experiment import ParticipationSettings
-from silodp.participation import expected_hospitals, participants
+from silodp.participation import expected_hospitals, participants, sampling_rate
 
 SIX = ("a", "b", "c", "d", "e", "f")
 DRAWS = 3_000
@@ -87,3 +87,21 @@ def test_the_generator_alone_decides(name: str) -> None:
     torch.manual_seed(2)
     assert draws(rule(name, 0.5)) == first
     assert len(set(first)) > 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "rate", "hospitals", "chance"),
+    [
+        ("all", 1.0, 6, 1.0),
+        ("poisson", 0.3, 6, 0.3),
+        ("fraction", 2 / 3, 6, 4 / 6),
+        ("fraction", 0.1, 6, 1 / 6),
+        ("fraction", 0.5, 5, 2 / 5),
+    ],
+)
+def test_the_chance_of_taking_part_is_the_real_one(
+    rule: str, rate: float, hospitals: int, chance: float
+) -> None:
+    """A tenth of six hospitals is one of them: a chance of 1/6, which is what the accountant must hear."""
+    settings = ParticipationSettings(rule=rule, rate=rate)  # type: ignore[arg-type]
+    assert sampling_rate(settings, hospitals) == pytest.approx(chance)

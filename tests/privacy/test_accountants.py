@@ -240,6 +240,27 @@ def test_drawing_without_replacement_uses_the_proved_bound_where_it_helps() -> N
     assert figure.epsilon > poisson.epsilon  # no Poisson figure for a draw that is not Poisson
 
 
+def test_the_proved_bound_counts_a_replaced_hospital_as_moving_twice_as_far() -> None:
+    """One of ten, v = 2, z = 16: a replaced hospital moves the sum by 2·2·C, against noise 16·C."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    library = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    gaussian = dp_accounting.GaussianDpEvent(16 / (2 * 2))
+    library.compose(dp_accounting.SampledWithoutReplacementDpEvent(10, 1, gaussian), 50)
+    seen = figures(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    assert seen.epsilon == pytest.approx(library.get_epsilon(0.01), rel=0.05)  # other orders
+
+
+def test_an_accountant_that_answers_infinity_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from opacus.accountants import PRVAccountant
+
+    monkeypatch.setattr(PRVAccountant, "get_epsilon", lambda *_, **__: math.inf)
+    figure = figures(rounds(1.25), 0.01, "prv")["hospital", "add-or-remove"]
+    assert figure.accountant == "exact"
+    assert "infinity" in figure.remark
+
+
 @settings(max_examples=8, deadline=None)
 @given(
     z=st.floats(0.5, 5),
