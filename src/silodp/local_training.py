@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,9 @@ from silodp.cohorts.cohort import Examples
 from silodp.experiment import LocalSettings
 from silodp.parameters import FlatModel
 from silodp.tasks import Task
+
+if TYPE_CHECKING:
+    from silodp.sample_level import Fill, SampleLevel
 
 OptimizerState = dict[str, Tensor]
 
@@ -48,12 +53,14 @@ def network_input(images: Tensor) -> Tensor:
 class LocalTrainer:
     """Trains and evaluates on one device with one resident model.
 
-    On a GPU it computes in bfloat16 where autocast allows; nothing waits for the device in a step.
+    On a GPU it computes in bfloat16 where autocast allows; nothing waits for the device in a step. With
+    `sample_level` each step is DP-SGD, in single precision.
     """
 
     model: FlatModel
     task: Task
     settings: LocalSettings
+    sample_level: SampleLevel | None = None
 
     def __post_init__(self) -> None:
         self.device = self.model.values.device
@@ -98,23 +105,33 @@ class LocalTrainer:
         steps = planned_steps(len(examples), self.settings)
         count = batch_count(len(examples), self.settings.batch_size)
         total = torch.zeros((), device=self.device)
-        for step in range(steps):
-            if step % count == 0:
-                order = torch.randperm(len(examples), generator=generator, device=self.device)
-                batches = order.tensor_split(count)
-            total += self._step(examples[batches[step % count]], generator)
+        with self._gradients(generator) as fill:
+            for step in range(steps):
+                if step % count == 0:
+                    order = torch.randperm(len(examples), generator=generator, device=self.device)
+                    batches = order.tensor_split(count)
+                total += self._step(examples[batches[step % count]], generator, fill)
         return total / steps
 
-    def _step(self, batch: Examples, generator: torch.Generator) -> Tensor:
+    def _gradients(self, generator: torch.Generator) -> AbstractContextManager[Fill]:
+        if self.sample_level is None:
+            return nullcontext(self._fill)
+        return self.sample_level.gradients(self.model, self.task.image_losses, generator)
+
+    def _step(self, batch: Examples, generator: torch.Generator, fill: Fill) -> Tensor:
         images, targets = network_input(batch.images), batch.targets
         if self.settings.augmentation == "affine-flip":
             masks = targets.float() if targets.ndim == 4 else None
             images, moved = affine_flip(images, masks, generator)
             targets = targets if moved is None else moved
+        loss = fill(images, targets)
+        self._optimizer.step()
+        return loss
+
+    def _fill(self, images: Tensor, targets: Tensor) -> Tensor:
         self.model.gradients.zero_()
         loss = self.task.loss(self.forward(images), targets)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
         return loss.detach()
 
     def forward(self, images: Tensor) -> Tensor:

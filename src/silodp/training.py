@@ -25,6 +25,7 @@ from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import Epsilon, spent
+from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.run_folder import RunFolder, read_experiment, refuse_used
@@ -198,7 +199,7 @@ class _Run:
         torch.set_num_threads(self.experiment.threads or threads)
         try:
             self._train(folder, ledger, on_round)
-            return self._result(folder, self._spent(ledger.events))
+            return self._result(folder, ledger.events)
         finally:
             torch.set_num_threads(threads)
 
@@ -229,7 +230,7 @@ class _Run:
         if saved != self.state.round:
             self.save(folder, ledger)
 
-    def _spent(self, events: list[Any]) -> Epsilon:
+    def _spent(self, events: list[Event]) -> Epsilon:
         delta = self.experiment.privacy.delta
         assert delta is not None, "the experiment is resolved"
         return spent(events, delta, image_delta=self._image_delta)
@@ -239,8 +240,8 @@ class _Run:
         """The paper's rule with images in place of hospitals."""
         return delta_by_rule(sum(len(hospital.train) for hospital in self.cohort.hospitals))
 
-    def _result(self, folder: RunFolder, epsilon: Epsilon) -> Result:
-        rounds = folder.metrics()
+    def _result(self, folder: RunFolder, events: list[Event]) -> Result:
+        rounds, epsilon = folder.metrics(), self._spent(events)
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
             self.best_round, self.best_parameters = self.state.round, self.state.parameters
@@ -259,7 +260,7 @@ class _Run:
             "delta": self.experiment.privacy.delta,
             "image_delta": self._image_delta if epsilon.image is not None else None,
             "noise_multiplier": {
-                "hospital": self.experiment.privacy.noise_multiplier / intermediaries,
+                "hospital": hospital_noise_multiplier(events),
                 "intermediary": self.experiment.privacy.noise_multiplier,
             },
             "intermediaries": intermediaries,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,3 +66,10 @@ class Event:
         if self.noise_multiplier == 0:
             return math.inf
         return contributions * math.sqrt(steps) / self.noise_multiplier
+
+
+def hospital_noise_multiplier(events: Sequence[Event]) -> float:
+    """Of the last round, all its releases together, for a whole hospital: z/v. Zero without noise."""
+    last = events[-1].round if events else 0
+    mus = [event.hospital_mu for event in events if event.round == last and event.protected]
+    return 1 / math.hypot(*mus) if mus else 0.0

@@ -52,6 +52,7 @@ CLASSIFICATION = Task(
     "auc",
     lambda labels: max(2, int(labels.max()) + 1),
     lambda logits, labels: cross_entropy(logits, labels.long()),
+    lambda logits, labels: cross_entropy(logits, labels.long(), reduction="none"),
     _metrics,
     _metrics,
 )

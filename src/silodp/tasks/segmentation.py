@@ -1,6 +1,7 @@
 """Segmentation: soft Dice loss over the batch; hard Dice, IoU and 95 % Hausdorff distance per image.
 
-The authors report soft Dice over a batch; silodp thresholds at 0.5 and averages over images.
+The authors report soft Dice over a batch; silodp thresholds at 0.5 and averages over images. Soft Dice over a
+batch ties its images together, so DP-SGD, which clips one image's gradient, takes soft Dice per image.
 """
 
 from __future__ import annotations
@@ -16,10 +17,15 @@ from torch import Tensor
 from silodp.tasks.task import Task
 
 _dice_loss = DiceLoss(sigmoid=True, batch=True)
+_dice_losses = DiceLoss(sigmoid=True, reduction="none")
 
 
 def _loss(logits: Tensor, masks: Tensor) -> Tensor:
     return _dice_loss(logits, masks.to(logits.dtype))  # type: ignore[no-any-return]
+
+
+def _image_losses(logits: Tensor, masks: Tensor) -> Tensor:
+    return _dice_losses(logits, masks.to(logits.dtype)).flatten(1).mean(1)  # type: ignore[no-any-return]
 
 
 def _quick_metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
@@ -47,4 +53,6 @@ def _metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
     return _quick_metrics(logits, masks) | {"hd95": float(distances.mean())}
 
 
-SEGMENTATION = Task("segmentation", "dice", lambda masks: masks.shape[1], _loss, _metrics, _quick_metrics)
+SEGMENTATION = Task(
+    "segmentation", "dice", lambda masks: masks.shape[1], _loss, _image_losses, _metrics, _quick_metrics
+)

@@ -17,6 +17,8 @@ class Task:
         headline: the metric by which the best round is chosen and that progress shows; larger is better.
         outputs: how many output channels the network needs, from the training targets.
         loss: mean loss of a batch from (logits, targets).
+        image_losses: (n,) losses of the images from (logits, targets), each of its image alone: where one
+            image's gradient is clipped, no other image may be in it.
         metrics: every metric of a set of images from (logits, targets); NaN where it is not defined.
         quick_metrics: those that are cheap enough for every round.
     """
@@ -25,5 +27,6 @@ class Task:
     headline: str
     outputs: Callable[[Tensor], int]
     loss: Callable[[Tensor, Tensor], Tensor]
+    image_losses: Callable[[Tensor, Tensor], Tensor]
     metrics: Callable[[Tensor, Tensor], dict[str, float]]
     quick_metrics: Callable[[Tensor, Tensor], dict[str, float]]
