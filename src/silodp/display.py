@@ -77,7 +77,7 @@ def describe_round(record: Mapping[str, Any]) -> str:
     parts = [
         f"{metric} {value:.3f}",
         f"v {record['intermediaries']}" + (" (capped)" if record["intermediaries_capped"] else ""),
-        f"C {record['clip_bound']:.3g}",
+        *([f"C {record['clip_bound']:.3g}"] if record["clip_bound"] < math.inf else []),
         f"ε hospital {hospital}, intermediary {intermediary}",
     ]
     if not epsilon["covers_everything"]:
@@ -187,17 +187,23 @@ def show_statement(statement: Statement) -> None:
     """The privacy of a run for a person who has to answer for it."""
     experiment, console = statement.experiment, Console()
     fewest, most = statement.intermediaries
-    noise, parts = experiment.privacy.noise_multiplier, str(fewest) if fewest == most else f"{fewest}–{most}"
-    lowest, highest = noise / most, noise / fewest
+    lowest, highest = statement.hospital_multipliers
+    parts = str(fewest) if fewest == most else f"{fewest}–{most}"
     show_figures(
         f"{experiment.name}: {statement.rounds} of {experiment.rounds} rounds, "
         f"{experiment.cohort.hospitals} hospitals, v {parts}, δ {statement.delta:g}",
         statement.figures,
         {
-            "hospital": f"{lowest:.4g}" if fewest == most else f"{lowest:.3g}–{highest:.3g}",
-            "intermediary": f"{noise:.4g}",
+            "hospital": f"{lowest:.4g}" if highest < lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",
+            "intermediary": f"{experiment.privacy.noise_multiplier:.4g}" if statement.image is None else "",
         },
     )
+    if statement.image is not None:
+        console.print(
+            f"one image: ε {show_epsilon(statement.image)} at δ {experiment.privacy.image_delta:g} "
+            f"(add-or-remove), noise multiplier {experiment.privacy.noise_multiplier:g} a step",
+            highlight=False,
+        )
     limit = experiment.budget
     if statement.by_round:
         console.print(

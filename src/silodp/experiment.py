@@ -90,6 +90,9 @@ class PrivacySettings(Settings):
     )
     level: Literal["client", "sample"] = "client"  # sample: DP-SGD at the hospitals (the paper's section 2.3)
     sample_clip_bound: Positive = 1.0  # sample: c, the bound on one image's gradient
+    image_delta: Annotated[float, Field(gt=0, lt=1)] | None = (
+        None  # sample: δ for one image; default: ≤ 1/images
+    )
 
 
 class BudgetSettings(Settings):
@@ -246,7 +249,7 @@ class Experiment(Settings):
             {key.replace("__", "."): value for key, value in changes.items()},
         )
 
-    def resolve(self, hospitals: int, threads: int) -> Self:
+    def resolve(self, hospitals: int, threads: int, images: int = 1) -> Self:
         """Fills in what the defaults leave open, so that the written file says every number.
 
         Threads are among them: sums of floating-point numbers depend on how they are divided.
@@ -254,6 +257,8 @@ class Experiment(Settings):
         changes: dict[str, Any] = {"cohort.hospitals": hospitals, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)
+        if self.privacy.level == "sample" and self.privacy.image_delta is None:
+            changes["privacy.image_delta"] = delta_by_rule(images)
         if self.budget is not None and self.budget.delta is None:
             changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:

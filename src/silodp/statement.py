@@ -20,7 +20,7 @@ from silodp.experiment import Experiment
 from silodp.federation import build_mechanism
 from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
-from silodp.privacy.events import Event, Neighbours, Unit
+from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.run_folder import RunFolder, read_experiment
 
@@ -51,6 +51,8 @@ class Statement:
     torn: bool
     problems: tuple[str, ...]
     intermediaries: tuple[int, int]  # fewest and most
+    hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
+    image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -62,8 +64,10 @@ class Statement:
             "hospitals": self.experiment.cohort.hospitals,
             "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
             "noise_multiplier": private.noise_multiplier,
+            "hospital_noise_multiplier": dict(zip(("least", "most"), self.hospital_multipliers, strict=True)),
             "delta": self.delta,
             **as_dict(self.figures),
+            "image_epsilon": self.image,
             "covers_everything": not self.unprotected,
             "unprotected": list(self.unprotected),
             "budget": budget.model_dump() if budget else None,
@@ -105,6 +109,8 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         torn=reading.torn,
         problems=(*_problems(experiment, events), *_against_the_folder(folder, reading)),
         intermediaries=(min(parts), max(parts)),
+        hospital_multipliers=_hospital_multipliers(released),
+        image=spent(events, delta, image_delta=experiment.privacy.image_delta).image,
     )
 
 
@@ -119,6 +125,14 @@ def _along_the_way(
         for number in chosen
         for epsilon in [spent([event for event in events if event.round <= number], delta)]
     ]
+
+
+def _hospital_multipliers(released: Sequence[Event]) -> tuple[float, float]:
+    rounds: dict[int, list[Event]] = defaultdict(list)
+    for event in released:
+        rounds[event.round].append(event)
+    multipliers = [hospital_noise_multiplier(found) for found in rounds.values()] or [0.0]
+    return min(multipliers), max(multipliers)
 
 
 def _redone(events: Sequence[Event]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from torch import nn
 from silodp.cohorts import Cohort, load_cohort
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.experiment import Experiment, delta_by_rule
+from silodp.experiment import Experiment
 from silodp.federation import State, found_federation
 from silodp.fitting import named_network, refuse_misfit, refuse_other_targets
 from silodp.hospital import Hospital
@@ -125,7 +125,8 @@ class _Run:
         if model is not None:
             experiment = experiment.change(model__kind="custom")
         self.cohort = (cohort or load_cohort(experiment.cohort)).check()
-        self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads())
+        images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
+        self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads(), images)
         self.task = task_named(experiment.task)
         refuse_other_targets(self.cohort, self.task)
         self.device = device
@@ -233,12 +234,7 @@ class _Run:
     def _spent(self, events: list[Event]) -> Epsilon:
         delta = self.experiment.privacy.delta
         assert delta is not None, "the experiment is resolved"
-        return spent(events, delta, image_delta=self._image_delta)
-
-    @property
-    def _image_delta(self) -> float:
-        """The paper's rule with images in place of hospitals."""
-        return delta_by_rule(sum(len(hospital.train) for hospital in self.cohort.hospitals))
+        return spent(events, delta, image_delta=self.experiment.privacy.image_delta)
 
     def _result(self, folder: RunFolder, events: list[Event]) -> Result:
         rounds, epsilon = folder.metrics(), self._spent(events)
@@ -258,7 +254,7 @@ class _Run:
             "parameters": len(self.model),
             "epsilon": asdict(epsilon),
             "delta": self.experiment.privacy.delta,
-            "image_delta": self._image_delta if epsilon.image is not None else None,
+            "image_delta": self.experiment.privacy.image_delta,
             "noise_multiplier": {
                 "hospital": hospital_noise_multiplier(events),
                 "intermediary": self.experiment.privacy.noise_multiplier,
