@@ -174,7 +174,7 @@ def privacy(
         answer |= {"participation": participation, "sample_rate": sample_rate, **as_dict(figures)}
         print(to_json(answer, indent=2))
         return
-    from silodp.display import show_figures
+    from silodp.display_privacy import show_figures
 
     if target_epsilon is not None:
         goal = f"ε {target_epsilon:g} for one {unit} ({neighbours})"
@@ -188,7 +188,7 @@ def privacy(
 
 
 def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
-    from silodp.display import show_statement
+    from silodp.display_privacy import show_statement
     from silodp.run_folder import to_json
     from silodp.statement import read_statement
 
@@ -219,7 +219,8 @@ def audit(
     """Put ε to the test: train many small federations with and without a canary, and try to tell."""
     from silodp.audit import AuditSettings
     from silodp.audit import audit as run_audit
-    from silodp.display import counting, show_audit
+    from silodp.display import counting
+    from silodp.display_privacy import show_audit
     from silodp.run_folder import to_json
 
     settings = AuditSettings(
