@@ -1,5 +1,6 @@
 """Settings: every mistake is named with its field, its value and the way out."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,57 @@ def test_a_classifier_has_other_defaults() -> None:
     experiment = Experiment(task="classification")
     assert (experiment.cohort.kind, experiment.model.kind) == ("synthetic-ct", "densenet")
     assert Experiment().cohort.kind == "synthetic-mri"
+
+
+def test_dp_sgd_at_the_hospitals_has_defaults_that_fit_it() -> None:
+    made = Experiment(privacy={"level": "sample"})
+    assert (made.model.norm, made.clipping.rule) == ("group", "none")
+    assert (made.intermediaries.rule, made.intermediaries.count) == ("fixed", 1)
+    assert made.resolve(6, 1, images=1000).privacy.image_delta == pytest.approx(1e-3)
+    classifier = Experiment(task="classification", privacy={"level": "sample"})
+    assert (classifier.model.kind, classifier.model.norm) == ("densenet", "group")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "way_out"),
+    [
+        ("model.norm", "batch", "model.norm=group"),
+        ("intermediaries.rule", "adaptive", "intermediaries.rule=fixed"),
+        ("intermediaries.count", 3, "intermediaries.count=1"),
+        ("clipping.rule", "quantile", "clipping.rule=none"),
+        ("participation.rule", "poisson", "participation.rule=all"),
+    ],
+)
+def test_what_does_not_fit_dp_sgd_at_the_hospitals_is_named(
+    setting: str, value: object, way_out: str
+) -> None:
+    with pytest.raises(
+        InputError, match=rf"{setting} = {value} with privacy.level = sample: .*set {way_out}"
+    ):
+        Experiment.build({"privacy": {"level": "sample"}}, {setting: value})
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"epsilon": 0}, "budget.epsilon = 0"),
+        ({"epsilon": -3}, "budget.epsilon = -3"),
+        ({"epsilon": "inf"}, "budget.epsilon = 'inf'"),
+        ({}, "budget.epsilon"),
+        ({"epsilon": 1, "unit": "patient"}, "budget.unit = 'patient'"),
+        ({"epsilon": 1, "delta": 1}, "budget.delta = 1"),
+        ({"epsilon": 1, "neighbours": "all"}, "budget.neighbours = 'all'"),
+        ({"epsilon": 1, "eps": 2}, "budget.eps: no such setting; there are epsilon, delta, unit, neighbours"),
+        (3, "budget = 3"),
+    ],
+)
+def test_an_impossible_budget_is_named(budget: object, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        Experiment.build({"budget": budget})
+
+
+def test_a_budget_takes_the_runs_delta_and_goes_through_toml() -> None:
+    made = Experiment(budget={"epsilon": 10}).resolve(6, 1)
+    assert made.budget is not None
+    assert (made.budget.delta, made.budget.unit, made.budget.neighbours) == (0.1, "hospital", "add-or-remove")
+    assert Experiment.build(tomllib.loads(made.to_toml())) == made
