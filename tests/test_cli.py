@@ -82,7 +82,7 @@ def test_presets_are_listed() -> None:
         (["privacy", "--target-epsilon", -1, "--hospitals", 6], "target epsilon = -1: choose a number above"),
         (
             ["privacy", "--target-epsilon", 1, "--noise-multiplier", 0.5, "--hospitals", 6],
-            "not one round at --noise-multiplier 0.5; one round needs 1.086",
+            "not one round at noise multiplier 0.5; one round needs 1.086",
         ),
         (["audit", "--runs", 3], "runs = 3: "),
         (["audit", "--clipping", "median"], "--clipping median: choose one of quantile, fixed"),

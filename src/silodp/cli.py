@@ -131,7 +131,7 @@ def privacy(
     """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
     from silodp.experiment import delta_by_rule
     from silodp.privacy.accountants import ACCOUNTANTS
-    from silodp.privacy.calibration import Setting, Target, affordable_rounds, noise_for
+    from silodp.privacy.calibration import Setting, Target, answer
     from silodp.privacy.events import NEIGHBOURS, UNITS
 
     accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
@@ -142,48 +142,31 @@ def privacy(
         raise InputError("privacy: give a run's folder, --noise-multiplier or --target-epsilon")
     if hospitals is not None and hospitals < 1:
         raise InputError(f"--hospitals {hospitals}: a federation has at least one")
-    if delta is None:
-        if hospitals is None:
-            raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
-        delta = delta_by_rule(hospitals)
+    if delta is None and hospitals is None:
+        raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
+    delta = delta_by_rule(hospitals or 1) if delta is None else delta
     participation = "all" if sample_rate == 1 else "fraction" if without_replacement else "poisson"
     setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
-    answer: dict[str, Any] = {}
+    target = None
     if target_epsilon is not None:
         wanted, relation = _one_of("--unit", unit, UNITS), _one_of("--neighbours", neighbours, NEIGHBOURS)
         target = Target(target_epsilon, wanted, relation)
-        answer["target"] = {"epsilon": target_epsilon, "unit": unit, "neighbours": neighbours}
-        if noise_multiplier is None:
-            noise_multiplier = noise_for(target, setting, rounds)
-        else:
-            rounds = affordable_rounds(target, setting, noise_multiplier)
-            if not rounds:
-                raise InputError(
-                    f"--target-epsilon {target_epsilon:g}: not one round at --noise-multiplier "
-                    f"{noise_multiplier:g}; one round needs {noise_for(target, setting, 1):.4g}"
-                )
-    assert noise_multiplier is not None
-    figures = setting.figures(noise_multiplier, rounds)
-    multipliers = {"hospital": noise_multiplier / intermediaries, "intermediary": noise_multiplier}
+    found = answer(setting, rounds, noise_multiplier, target)
     if as_json:
-        from silodp.privacy.accountants import as_dict
         from silodp.run_folder import to_json
 
-        answer |= {"noise_multiplier": noise_multiplier, "noise_multipliers": multipliers, "rounds": rounds}
-        answer |= {"hospitals": hospitals, "intermediaries": intermediaries, "delta": delta}
-        answer |= {"participation": participation, "sample_rate": sample_rate, **as_dict(figures)}
-        print(to_json(answer, indent=2))
+        print(to_json({**found.to_dict(), "hospitals": hospitals}, indent=2))
         return
     from silodp.display_privacy import show_figures
 
-    if target_epsilon is not None:
-        goal = f"ε {target_epsilon:g} for one {unit} ({neighbours})"
-        print(f"{goal}: noise multiplier {noise_multiplier:.6g}, {rounds} rounds\n")
+    if target is not None:
+        print(f"ε {target.epsilon:g} for one {target.unit} ({target.neighbours}): ", end="")
+        print(f"noise multiplier {found.noise_multiplier:.6g}, {found.rounds} rounds\n")
     drawn = "" if participation == "all" else f", {participation} participation {sample_rate:.4g}"
     show_figures(
-        f"z {noise_multiplier:.6g}, {rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
-        figures,
-        {name: f"{multipliers[name]:.4g}" for name in UNITS},
+        f"z {found.noise_multiplier:.6g}, {found.rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
+        found.figures,
+        {name: f"{value:.4g}" for name, value in found.noise_multipliers.items()},
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from silodp.errors import InputError
-from silodp.privacy.accountants import Accountant, Figure, figure, figures
+from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figures
 from silodp.privacy.events import Event, Neighbours, Participation, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -62,6 +63,53 @@ class Target:
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
             raise InputError(f"target epsilon = {self.epsilon:g}: choose a number above 0, such as 10")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A setting with its noise and rounds, and what they cost."""
+
+    setting: Setting
+    noise_multiplier: float
+    rounds: int
+    figures: dict[tuple[Unit, Neighbours], Figure]
+
+    @property
+    def noise_multipliers(self) -> dict[Unit, float]:
+        hospital = self.noise_multiplier / self.setting.intermediaries
+        return {"hospital": hospital, "intermediary": self.noise_multiplier}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "noise_multipliers": self.noise_multipliers,
+            "rounds": self.rounds,
+            "intermediaries": self.setting.intermediaries,
+            "delta": self.setting.delta,
+            "participation": self.setting.participation,
+            "sample_rate": self.setting.sampling_rate,
+            **as_dict(self.figures),
+        }
+
+
+def answer(
+    setting: Setting, rounds: int, noise_multiplier: float | None = None, target: Target | None = None
+) -> Answer:
+    """What noise and rounds cost; with a target the noise it needs, or with both the rounds it affords."""
+    if target is None:
+        if noise_multiplier is None:
+            raise InputError("privacy: give a noise multiplier or a target epsilon")
+    elif noise_multiplier is None:
+        noise_multiplier = noise_for(target, setting, rounds)
+    else:
+        rounds = affordable_rounds(target, setting, noise_multiplier)
+        if not rounds:
+            raise InputError(
+                f"target epsilon = {target.epsilon:g}: not one round at noise multiplier "
+                f"{noise_multiplier:g}; one round needs {noise_for(target, setting, 1):.4g}"
+            )
+    return Answer(setting, noise_multiplier, rounds, setting.figures(noise_multiplier, rounds))
 
 
 def noise_for(target: Target, setting: Setting, rounds: int) -> float:
