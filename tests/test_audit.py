@@ -46,7 +46,8 @@ def small() -> Audit:
 def test_true_claims_hold_and_the_papers_figure_for_a_hospital_breaks(small: Audit) -> None:
     # μ is 2.8 for a hospital (ε 6.8) and 0.7 for an intermediary (ε 0.6). A true claim breaks for 5 seeds of
     # 100 at most, these far more seldom. By simulation the hospital's bound is above 0.65 for 99 of 100.
-    assert [finding.verdict for finding in small.findings] == ["holds", "holds", "broken"]
+    # So few federations cannot test the hospital's claim; `NOISY` does, and the default settings.
+    assert [finding.verdict for finding in small.findings] == ["untested", "holds", "broken"]
     assert small.delta == 0.1
     for finding, mu in ((small.hospital, 2 * math.sqrt(2)), (small.intermediary, math.sqrt(0.5))):
         assert finding.claimed == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)
@@ -59,7 +60,7 @@ def test_true_claims_hold_and_the_papers_figure_for_a_hospital_breaks(small: Aud
 
 def test_audit_reads_back_from_json(small: Audit) -> None:
     read = json.loads(json.dumps(small.to_dict()))
-    assert read["hospital"]["verdict"] == "holds"
+    assert read["hospital"]["verdict"] == "untested"
     assert read["paper"]["bound"]["epsilon"] == small.paper.bound.epsilon
     assert read["settings"]["runs"] == SMALL.runs
 

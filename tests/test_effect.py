@@ -1,6 +1,7 @@
 """The findings of the paper that a small run can show, on synthetic MRI."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_the_adaptive_v_settles_at_the_closed_form(z: float, features: int, tmp_
         clipping__rule="median",
     )
     counts = [json.loads(line)["intermediaries"] for line in (result.folder / "metrics.jsonl").open()]
-    expected = closed_form(z, result.summary["parameters"], 6)
+    expected = math.floor(closed_form(z, result.summary["parameters"], 6))  # the rule rounds down, too
     assert counts[0] == 1
     for count in counts[2:]:
         assert abs(count - expected) <= 1, (counts, expected)

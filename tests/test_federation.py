@@ -19,10 +19,10 @@ from silodp.clipping import share_noise
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
-from silodp.federation import Federation, State, found_federation
+from silodp.federation import Federation, State, build_mechanism, found_federation
 from silodp.hospital import Hospital
 from silodp.lattice import sensitivity, spacing
-from silodp.local_training import LocalTrainer
+from silodp.local_training import LocalTrainer, batch_count, planned_steps
 from silodp.models import build_model
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import spent
@@ -220,13 +220,7 @@ def test_a_round_that_would_overspend_does_not_start(
     ledger = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     assert max(event["round"] for event in ledger) == expected
     assert (tmp_path / "run" / "model.safetensors").exists()
-    assert result.epsilon.hospital == pytest.approx(spent_after(expected))
-
-
-def spent_after(rounds: int) -> float:
-    from silodp.privacy.gaussian import gaussian_epsilon
-
-    return gaussian_epsilon(math.sqrt(rounds) * 2 / 4.0, 0.1)
+    assert result.epsilon.hospital == pytest.approx(spent_by(math.sqrt(expected) * 2 / 4.0))
 
 
 def rounds_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -374,3 +368,78 @@ def test_system_entropy_gives_noise_and_draws_that_the_seed_does_not(
     states = [federation(deployed, cohort)[1].draws for _ in range(2)]
     assert states[0] != states[1]
     assert federation(experiment, cohort)[1].draws == experiment.seed
+
+
+@pytest.mark.parametrize("epochs", [0.4, 1.0, 1.5, 2.5])
+def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) -> None:
+    """Counted from the batches themselves, for hospitals of unequal sizes."""
+    experiment = Experiment.build(
+        {
+            "privacy": {"level": "sample"},
+            "local": {"batch_size": 4, "epochs": epochs},
+            "model": {"features": 2},
+        }
+    )
+    sizes = [3, 9, 26]
+    local = build_mechanism(experiment, sizes).local
+    assert local is not None
+    for size in sizes:
+        count = batch_count(size, 4)
+        steps = planned_steps(size, experiment.local)
+        batches = [
+            part for _ in range(-(-steps // count)) for part in torch.arange(size).tensor_split(count)
+        ][:steps]
+        taken = torch.bincount(torch.cat(batches), minlength=size)
+        assert int(taken.max()) <= local.passes
+        assert len(batches) <= local.steps
+        assert max(map(len, batches)) <= local.batch_size
+    assert local.steps == max(planned_steps(size, experiment.local) for size in sizes)
+    assert local.batch_size == 4
+    assert local.passes == math.ceil(epochs)
+    assert build_mechanism(experiment.change(local__batch_size=2), [3, 3]).local.batch_size == 3  # type: ignore[union-attr]
+
+
+def test_a_ledger_behind_its_metrics_is_not_resumed(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Cut back to before the checkpoint's time, a ledger would let the run spend again."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise Killed
+
+    changed = experiment.change(privacy__entropy="system", checkpoint_every=99)
+    with pytest.raises(Killed):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+    (tmp_path / "run" / "ledger.jsonl").write_text("")
+    with pytest.raises(InputError, match="the ledger does not; restore the ledger"):
+        resume(tmp_path / "run", cohort=cohort, device="cpu")
+
+
+def test_after_a_crash_the_rounds_tell_all_that_was_released(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise Killed
+
+    changed = experiment.change(privacy__entropy="system", checkpoint_every=99, rounds=3)
+    with pytest.raises(Killed):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+    resume(tmp_path / "run", cohort=cohort, device="cpu")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    for line, releases in zip(lines, (3, 4, 5), strict=True):
+        expected = spent_by(math.sqrt(releases) * 2 / 0.5)
+        assert line["epsilon"]["hospital"] == pytest.approx(expected, rel=1e-6)
+
+
+def spent_by(mu: float) -> float:
+    from silodp.privacy.gaussian import gaussian_epsilon
+
+    return gaussian_epsilon(mu, 0.1)

@@ -89,13 +89,30 @@ def test_an_intermediary_is_the_same_images_in_every_round() -> None:
             assert int((moved > 0).sum()) == 1
 
 
-def test_a_nan_keeps_a_hospital_out_for_one_round_only() -> None:
-    one, start = hospital(state="kept")
-    whole = one.parts["train"]
-    one.parts["train"] = replace(whole, images=torch.full_like(whole.images, 3e38))
-    assert not math.isfinite(float(one.train(plan(start, 2, 1.0)).clipped_sum.sum()))
-    one.parts["train"] = whole
-    assert math.isfinite(float(one.train(plan(start, 2, 1.0, number=2)).clipped_sum.sum()))
+@pytest.mark.parametrize("state", ["kept", "fresh"])
+def test_an_intermediary_that_runs_away_counts_as_nothing_and_takes_nobody_along(state: str) -> None:
+    """One image of 3e38 makes its intermediary's update NaN; the other five must not notice, ever."""
+    one, start = hospital(state=state)
+    two, _ = hospital(state=state)
+    whole = two.parts["train"]
+    images = whole.images.clone()
+    images[0] = 3e38
+    for number, harmed in ((1, True), (2, True), (3, False)):
+        two.parts["train"] = replace(whole, images=images) if harmed else whole
+        asked = plan(start, 6, None, number=number)
+        first, second = one.train(asked), two.train(asked)
+        differ = (first.clipped_sum != second.clipped_sum).any(1)
+        assert bool(torch.isfinite(second.clipped_sum).all())
+        if harmed:
+            assert int(differ.sum()) == 1
+            assert float(second.clipped_sum[differ].abs().max()) == 0
+        elif state == "kept":  # its moments began anew; those of the others are as they were
+            assert int(differ.sum()) == 1
+        else:
+            assert int(differ.sum()) == 0
+    bounded = two.train(plan(start, 6, 0.5, number=4))
+    assert math.isfinite(bounded.bits)
+    assert float(bounded.clipped_sum.norm()) <= 6 * 0.5
 
 
 def test_nothing_un_noised_is_sent_unless_the_plan_asks() -> None:

@@ -407,3 +407,15 @@ def test_layers_in_place_biases_before_a_norm_dropout_and_frozen_weights_are_fin
     assert torch.equal(before, torch.random.get_rng_state())
     assert float(model.gradients.abs().max()) == 0
     assert float(filled(model, level, *batch()).norm()) > 0
+
+
+def test_an_image_whose_gradient_runs_away_counts_as_nothing_and_takes_no_other_along() -> None:
+    images, targets = batch(4)
+    harmed = images.clone()
+    harmed[2] = math.inf
+    model, level = unet(), SampleLevel(0.0, 0.1)
+    three = [0, 1, 3]
+    without = filled(model, level, images[three], targets[three]) * 3 / 4
+    with_it = filled(model, level, harmed, targets)
+    assert bool(torch.isfinite(with_it).all())
+    torch.testing.assert_close(with_it, without, rtol=1e-4, atol=1e-7)

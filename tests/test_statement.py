@@ -160,3 +160,49 @@ def test_a_folder_without_a_run_or_without_a_ledger_is_named(run: Path, tmp_path
     (run / "ledger.jsonl").unlink()
     with pytest.raises(InputError, match="the ledger is missing"):
         read_statement(run)
+
+
+def test_the_budget_is_read_back_at_its_own_delta_and_neighbours(cohort: Cohort, tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2},
+            "intermediaries": {"rule": "fixed", "count": 2},
+            "budget": {"epsilon": 1e4, "delta": 0.001, "neighbours": "replace-one"},
+        }
+    )
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    expected = gaussian_epsilon(2**0.5 * 2 * 2 / 0.5, 0.001)
+    assert read_statement(tmp_path / "run").budget_spent == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_run_at_work_is_in_order_at_every_moment(finished: Path, tmp_path: Path) -> None:
+    """The ledger may be ahead of the other files by a round, or by half of one; that is no disorder."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "checkpoint.pt").unlink()
+    metrics, ledger = run / "metrics.jsonl", run / "ledger.jsonl"
+    rounds, events = (path.read_text().splitlines(keepends=True) for path in (metrics, ledger))
+    for written in range(1, len(events) + 1):
+        ledger.write_text("".join(events[:written]))
+        metrics.write_text("".join(rounds[: (written - 1) // 2]))
+        assert read_statement(run).problems == ()
+
+
+def test_another_delta_written_into_the_experiment_is_noticed(run: Path) -> None:
+    path = run / "experiment.toml"
+    path.write_text(path.read_text().replace("delta = 0.1", "delta = 0.9"))
+    assert read_statement(run).problems == ("experiment.toml is not what the run was started with",)
+
+
+def test_what_epsilon_leaves_out_is_said(run: Path) -> None:
+    told = " ".join(read_statement(run).to_dict()["not_covered_by_epsilon"])
+    assert "the seed" in told
+    assert "best round" in told
+
+
+@pytest.mark.parametrize("content", [b"[]\n", b"{}\n", b"\xff\xfe\n", b"3\n"])
+def test_harmed_metrics_are_named(run: Path, content: bytes) -> None:
+    (run / "metrics.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: not a round"):
+        read_statement(run)

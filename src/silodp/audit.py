@@ -56,7 +56,7 @@ SCORES = ("model updates", "clip quantile", "both")
 _CANARY, _CPU, _MEMORY = "canary", torch.device("cpu"), "/dev/shm"
 
 OnRun = Callable[[int, int], None]  # (done, total), after every federation
-Verdict = Literal["holds", "broken"]
+Verdict = Literal["holds", "broken", "untested"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class Finding:
     canary: Unit  # what was planted
     claimed: float  # ε by the federations' own ledgers
     bound: Bound
-    verdict: Verdict  # broken: the bound exceeds the claim; holds: this observer did not break it
+    verdict: (
+        Verdict  # broken: the bound exceeds the claim; holds: this observer did not break it, and could have
+    )
     testable: bool  # whether so many federations could have broken it at all
 
 
@@ -146,7 +148,9 @@ def audit(settings: AuditSettings | None = None, *, on_run: OnRun | None = None)
 
 
 def _finding(claim: str, canary: Unit, claimed: float, bound: Bound) -> Finding:
-    verdict: Verdict = "broken" if bound.epsilon > claimed else "holds"
+    verdict: Verdict = "holds" if bound.most > claimed else "untested"
+    if bound.epsilon > claimed:
+        verdict = "broken"
     return Finding(claim, canary, claimed, bound, verdict, bound.most > claimed)
 
 

@@ -129,13 +129,19 @@ def privacy(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
-    from silodp.experiment import delta_by_rule
+    from silodp.experiment import ParticipationSettings, delta_by_rule
+    from silodp.participation import sampling_rate
     from silodp.privacy.accountants import ACCOUNTANTS
     from silodp.privacy.calibration import Setting, Target, answer
     from silodp.privacy.events import NEIGHBOURS, UNITS
 
     accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
+    given = (noise_multiplier, target_epsilon, hospitals, delta)
     if run is not None:
+        if any(value is not None for value in given):
+            raise InputError(
+                f"privacy {run}: a run brings its own noise, hospitals and δ; leave these options out"
+            )
         _privacy_of_run(run, accountant, as_json)
         return
     if noise_multiplier is None and target_epsilon is None:
@@ -146,6 +152,9 @@ def privacy(
         raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
     delta = delta_by_rule(hospitals or 1) if delta is None else delta
     participation = "all" if sample_rate == 1 else "fraction" if without_replacement else "poisson"
+    if participation == "fraction" and hospitals is not None and 0 < sample_rate < 1:
+        drawn_from = ParticipationSettings(rule="fraction", rate=sample_rate)
+        sample_rate = sampling_rate(drawn_from, hospitals)  # so many whole hospitals
     setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
     target = None
     if target_epsilon is not None:

@@ -84,6 +84,8 @@ def describe_round(record: Mapping[str, Any]) -> str:
 
 def show_epsilon(value: float) -> str:
     """An ε as people read it; infinity is no privacy at all."""
+    if 0 < value < 1:
+        return f"{value:.3g}"  # never a nought that is none
     return "∞" if value == float("inf") else f"{value:,.1f}"
 
 

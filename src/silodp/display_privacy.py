@@ -58,7 +58,7 @@ def show_statement(statement: Statement) -> None:
         f"{experiment.cohort.hospitals} hospitals, v {parts}, δ {statement.delta:g}",
         statement.figures,
         {
-            "hospital": f"{lowest:.4g}" if highest < lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",
+            "hospital": f"{lowest:.4g}" if highest <= lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",
             "intermediary": f"{experiment.privacy.noise_multiplier:.4g}" if statement.image is None else "",
         },
     )
@@ -70,23 +70,22 @@ def show_statement(statement: Statement) -> None:
         )
     limit = experiment.budget
     if statement.by_round:
-        console.print(
-            chart(statement.by_round, (limit.epsilon, limit.unit) if limit else None), highlight=False
-        )
-    if limit is not None:
-        spent = statement.figures[limit.unit, limit.neighbours].epsilon
+        # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
+        fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
+        line = (limit.epsilon, limit.unit) if limit and fits else None
+        console.print(chart(statement.by_round, line), highlight=False)
+    if limit is not None and statement.budget_spent is not None:
         console.print(
             f"budget: ε {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours}, δ {limit.delta:g}); "
-            f"spent {show_epsilon(spent)}",
+            f"spent {show_epsilon(statement.budget_spent)}",
             highlight=False,
         )
     if statement.unprotected:
         console.print(
-            "[bold]not covered by any ε[/bold]: "
-            + ", ".join(statement.unprotected)
-            + " (used without noise)",
+            "[bold]used without noise[/bold]: " + ", ".join(statement.unprotected),
             highlight=False,
         )
+    console.print("not covered by ε: " + "; ".join(statement.not_covered), highlight=False)
     if statement.redone:
         rounds = ", ".join(map(str, statement.redone))
         console.print(f"released again with other noise after a crash, and counted again: round {rounds}")
@@ -112,7 +111,7 @@ def show_audit(found: Audit) -> None:
         f"{found.parameters} parameters, δ {found.delta:g}",
         caption=f"«Shown» is below the true ε with {settings.confidence:.0%} confidence, by an observer's "
         f"hits and false alarms. So many federations can show {found.hospital.bound.most:.2f} at most: "
-        "larger claims are not testable. The last line reads the intermediary's ε as the hospital's.",
+        "larger claims are untested. The last line reads the intermediary's ε as the hospital's.",
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAVY,
@@ -129,7 +128,7 @@ def show_audit(found: Audit) -> None:
             f"{bound.epsilon:.2f}",
             f"{bound.true_positives}/{bound.with_canary}",
             f"{bound.false_positives}/{bound.without_canary}",
-            finding.verdict if finding.testable else "not testable",
+            finding.verdict,
         )
     Console().print(table)
 

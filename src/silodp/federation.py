@@ -193,7 +193,11 @@ class Federation:
             raise InputError(
                 f"budget.epsilon = {self.budget.epsilon:g}: one round costs ε = {cost:,.1f} for one "
                 f"{self.budget.unit} at privacy.noise_multiplier = {noise:g}, v = {state.intermediaries}; "
-                + (f"{rounds} rounds need {enough:.3g}" if noise else "set privacy.noise_multiplier")
+                + (
+                    f"{rounds} rounds need {enough:.3g} at this v"
+                    if noise
+                    else "set privacy.noise_multiplier"
+                )
             )
 
 

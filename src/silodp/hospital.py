@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,8 @@ from silodp.randomness import generator
 from silodp.sketch import sketch
 
 _CPU = torch.device("cpu")
+
+log = logging.getLogger("silodp")
 
 
 class Hospital:
@@ -46,16 +50,28 @@ class Hospital:
             if plan.divisor is not None:
                 update /= plan.divisor
             norms.append(norm(update))
+            finite = torch.isfinite(norms[-1])
+            # One intermediary whose numbers ran away counts as nothing, and takes nobody else with it.
+            update.nan_to_num_(0.0, 0.0, 0.0).mul_(finite)
             losses.append(loss)
             if plan.measure:
                 sketches.append(sketch(update, self._signs))
             if plan.clip_bound is None:
                 whole.append(update.clone())
             else:
-                whole[0].addcmul_(update, clip_factor(norms[-1], plan.clip_bound).to(update.dtype))
+                factor = torch.where(finite, clip_factor(norms[-1], plan.clip_bound), 0.0)
+                whole[0].addcmul_(update, factor.to(update.dtype))
         sizes = torch.stack(norms)
-        if not bool(torch.isfinite(sizes).all()):
-            self.states = []  # a NaN in the optimizer's moments would keep the hospital out for good
+        lost = (~torch.isfinite(sizes)).nonzero().flatten().tolist()
+        sizes = sizes.nan_to_num(0.0, 0.0, 0.0)
+        if lost:
+            log.warning(
+                "round %d: %s: %d of %d intermediaries gave NaN or infinity and count as nothing",
+                plan.round, self.name, len(lost), len(norms),
+            )  # fmt: skip
+        if self.states:
+            for number in lost:  # a NaN in the optimizer's moments would keep it out for good
+                self.states[number] = trainer.fresh_state()
         bits = (sizes <= plan.clip_bound).double() - 0.5 if plan.clip_bound is not None else sizes * 0
         return HospitalUpdate(
             self.name,

@@ -59,6 +59,10 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         "validation and test metrics, and the choice of the best round by them",
         "the sizes of the training sets",
     ]
+    if experiment.privacy.level == "sample":
+        notes.append(
+            "a hospital that stays away: ε is for its images counting as nothing while it adds its noise"
+        )
     if experiment.privacy.entropy == "seed":
         notes.append("readers who know the seed: they can draw this simulation's noise again")
     if any(name in epsilon.accountant for name in ("pld", "prv", "rdp")):

@@ -76,13 +76,14 @@ class RunFolder:
         """The rounds on record; a line torn by a crash ends the list."""
         rounds: list[dict[str, Any]] = []
         path = self.path / "metrics.jsonl"
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []:
-            if not line.endswith("\n"):
+        for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+            if not line.endswith(b"\n"):
                 break
             try:
-                rounds.append(json.loads(line))
-            except ValueError:
-                raise InputError(f"{path}, line {len(rounds) + 1}: not JSON; restore the file") from None
+                record = json.loads(line)
+                rounds.append(record | {"round": int(record["round"])})
+            except (ValueError, TypeError, KeyError):
+                raise InputError(f"{path}, line {len(rounds) + 1}: not a round; restore the file") from None
         return rounds
 
     def add_metrics(self, record: dict[str, Any]) -> None:
@@ -107,15 +108,16 @@ class RunFolder:
         except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
             raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
-    def checkpoint_head(self) -> str | None:
-        """The ledger's last hash when the checkpoint was written; None where there is no checkpoint."""
+    def checkpoint_facts(self) -> tuple[str, str]:
+        """The ledger's last hash and the experiment when the checkpoint was written; empty without one."""
         path = self.path / "checkpoint.pt"
         if not path.exists():
-            return None
+            return "", ""
         try:
             # Mapped, not read: the checkpoint may be large and only this is wanted.
-            return str(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["ledger"])
-        except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            return str(content["ledger"]), str(content["identity"]["experiment"])
+        except (RuntimeError, OSError, EOFError, KeyError, TypeError, pickle.UnpicklingError):
             raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
     def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:

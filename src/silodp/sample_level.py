@@ -111,9 +111,11 @@ class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
         norms = torch.stack(
             [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64) for g in self.grad_samples]
         ).norm(dim=0)
-        factors = clip_factor(norms, self.max_grad_norm)
+        # An image whose gradient is NaN or infinite counts as nothing, and takes no other with it.
+        factors = torch.where(torch.isfinite(norms), clip_factor(norms, self.max_grad_norm), 0.0)
         for parameter, gradients in zip(self.params, self.grad_samples, strict=True):
-            parameter.summed_grad = torch.einsum("i,i...", factors.to(gradients.dtype), gradients)
+            kept = gradients.nan_to_num(0.0, 0.0, 0.0)
+            parameter.summed_grad = torch.einsum("i,i...", factors.to(kept.dtype), kept)
 
     def add_noise(self) -> None:
         """Writes the noisy sum into `grad`, which is a view of the flat gradients."""

@@ -20,8 +20,10 @@ from silodp.experiment import Experiment
 from silodp.federation import build_mechanism
 from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import Reading, read_ledger
+from silodp.record import not_covered
 from silodp.run_folder import RunFolder, read_experiment
 
 
@@ -52,6 +54,8 @@ class Statement:
     problems: tuple[str, ...]
     intermediaries: tuple[int, int]  # fewest and most
     hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
+    budget_spent: float | None  # ε by the budget's own δ, unit and neighbours
+    not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
     image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +74,8 @@ class Statement:
             "image_epsilon": self.image,
             "covers_everything": not self.unprotected,
             "unprotected": list(self.unprotected),
-            "budget": budget.model_dump() if budget else None,
+            "not_covered_by_epsilon": list(self.not_covered),
+            "budget": budget.model_dump() | {"spent": self.budget_spent} if budget else None,
             "releases": self.releases,
             "redone": list(self.redone),
             "torn": self.torn,
@@ -82,9 +87,26 @@ class Statement:
         }
 
 
+@dataclass(frozen=True)
+class _Folder:
+    """What the run's other files say."""
+
+    metrics: list[dict[str, Any]]
+    head: str  # the ledger's last hash, by the checkpoint
+    experiment: str  # by the checkpoint
+    written: str  # experiment.toml
+
+    @classmethod
+    def read(cls, folder: Path) -> _Folder:
+        head, experiment = RunFolder(folder).checkpoint_facts()
+        written = (folder / "experiment.toml").read_text(encoding="utf-8")
+        return cls(RunFolder(folder).metrics(), head, experiment, written)
+
+
 def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
     """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
     experiment = read_experiment(folder)
+    found = _Folder.read(folder)  # before the ledger, which only grows: a run at work is never ahead of it
     path = folder / "ledger.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: the ledger is missing; restore the file")
@@ -96,6 +118,8 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
+    epsilon = spent(events, delta, accountant, experiment.privacy.image_delta)
+    finished = {line["round"] for line in found.metrics}
     return Statement(
         folder=folder,
         experiment=experiment,
@@ -107,10 +131,12 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
         redone=_redone(events),
         torn=reading.torn,
-        problems=(*_problems(experiment, events), *_against_the_folder(folder, reading)),
+        problems=(*_problems(experiment, events, finished), *_against_the_folder(found, reading)),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
-        image=spent(events, delta, image_delta=experiment.privacy.image_delta).image,
+        image=epsilon.image,
+        budget_spent=_budget_spent(experiment, events),
+        not_covered=tuple(not_covered(experiment, epsilon)),
     )
 
 
@@ -135,13 +161,23 @@ def _hospital_multipliers(released: Sequence[Event]) -> tuple[float, float]:
     return min(multipliers), max(multipliers)
 
 
+def _budget_spent(experiment: Experiment, events: Sequence[Event]) -> float | None:
+    limit = experiment.budget
+    if limit is None or limit.delta is None:
+        return None
+    return Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours).cost(events)
+
+
 def _redone(events: Sequence[Event]) -> tuple[int, ...]:
     updates = Counter(event.round for event in events if event.released == "model update")
     return tuple(sorted(number for number, times in updates.items() if times > 1))
 
 
-def _problems(experiment: Experiment, events: Sequence[Event]) -> list[str]:
-    """Whether every round is there, in order, with all that the experiment releases in a round."""
+def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int]) -> list[str]:
+    """Whether every round is there, in order, with all that the experiment releases in a round.
+
+    The last round may be half written: a crash or a run at work, before anything of it was used.
+    """
     problems = []
     reached = 0
     for event in events:
@@ -155,11 +191,16 @@ def _problems(experiment: Experiment, events: Sequence[Event]) -> list[str]:
     for event in events:
         rounds[event.round].append(event)
     for number, found in rounds.items():
-        problems += [f"round {number}: {text}" for text in _unlike_the_plan(experiment, number, found)]
+        complete = number in finished or number < reached
+        problems += [
+            f"round {number}: {text}" for text in _unlike_the_plan(experiment, number, found, complete)
+        ]
     return problems
 
 
-def _unlike_the_plan(experiment: Experiment, number: int, found: Sequence[Event]) -> list[str]:
+def _unlike_the_plan(
+    experiment: Experiment, number: int, found: Sequence[Event], complete: bool
+) -> list[str]:
     """What the door would have written for this round, compared with what stands there."""
     hospitals = experiment.cohort.hospitals or 1
     door = build_mechanism(experiment, [2] * hospitals)
@@ -168,7 +209,7 @@ def _unlike_the_plan(experiment: Experiment, number: int, found: Sequence[Event]
     problems = []
     for wanted in door.events(plan, measures):
         same = [event for event in found if event.released == wanted.released]
-        if not same:
+        if not same and complete:
             problems.append(f"the event «{wanted.released}» is missing")
         for event in same:
             fits = (
@@ -182,18 +223,18 @@ def _unlike_the_plan(experiment: Experiment, number: int, found: Sequence[Event]
     return problems
 
 
-def _against_the_folder(folder: Path, reading: Reading) -> list[str]:
+def _against_the_folder(found: _Folder, reading: Reading) -> list[str]:
     """The other files of the run know of rounds, too."""
     problems = []
-    recorded: list[dict[str, Any]] = RunFolder(folder).metrics()
     updates = {event.round: event for event in reading.events if event.released == "model update"}
-    for line in recorded:
+    for line in found.metrics:
         event = updates.get(line["round"])
         if event is None:
             problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
         elif event.part == "intermediary" and event.contributions != line["intermediaries"]:
             problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
-    head = RunFolder(folder).checkpoint_head()
-    if head and head not in reading.chains:
+    if found.head and found.head not in reading.chains:
         problems.append("releases that the checkpoint knows of are missing at the end")
+    if found.experiment and found.experiment != found.written:
+        problems.append("experiment.toml is not what the run was started with")
     return problems

@@ -192,6 +192,11 @@ class _Run:
                 ) from None
             self.engine.restore(checkpoint["hospitals"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
+        recorded, released = folder.metrics(), {event.round for event in ledger.events}
+        if lost := [line["round"] for line in recorded if line["round"] not in released]:
+            raise InputError(
+                f"{folder.path}: metrics.jsonl has round {lost[0]}, the ledger does not; restore the ledger"
+            )
         folder.keep_metrics(self.state.round)
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
@@ -214,7 +219,9 @@ class _Run:
                 log.warning("v is capped at %d: the smallest hospital has no data for more", capped_at)
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
             started, before = time.perf_counter(), started
-            so_far = [event for event in ledger.events if event.round <= done.plan.round]
+            # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
+            again = self.experiment.privacy.entropy == "seed"
+            so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             record = round_record(done, validation, self._spent(so_far), started - before)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:

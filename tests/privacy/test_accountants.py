@@ -303,3 +303,25 @@ def test_rounds_drawn_by_different_rules_are_refused() -> None:
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(InputError, match="accountant = guess: choose one of auto, exact, pld, prv, rdp"):
         figures(rounds(1.0), 0.1, "guess")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_no_accountant_answers_below_nought(accountant: Accountant) -> None:
+    for rule, rate in (("all", 1.0), ("poisson", 0.01), ("fraction", 0.1)):
+        for figure in figures(drawn(rule, rate, 50.0, 1, 5), 0.1, accountant).values():
+            assert figure.epsilon >= 0
+
+
+@pytest.mark.parametrize(("z", "rate"), [(0.026, 1.0), (0.02, 0.1)])
+def test_prv_is_not_believed_where_its_arithmetic_ends(z: float, rate: float) -> None:
+    """One round: e^ε overflows at 709, and PRV then answers too little."""
+    figure = figures(drawn("poisson" if rate < 1 else "all", rate, z, 1, 1), 0.01, "prv")
+    assert figure["hospital", "add-or-remove"].accountant != "prv"
+    assert figure["hospital", "add-or-remove"].epsilon > 800
+
+
+def test_a_rare_round_with_little_noise_is_answered_at_once() -> None:
+    """Most of the loss lies far out; the grid must not follow it at the finest step."""
+    figure = figures(drawn("poisson", 0.05, 0.5, 15, 1), 0.1)["hospital", "add-or-remove"]
+    assert figure.accountant == "pld"
+    assert figure.epsilon < 0.5  # δ exceeds the chance of being drawn

@@ -105,7 +105,13 @@ def test_impossible_rounds_are_refused(rounds: int) -> None:
         Setting(0.1).figures(1.0, rounds)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("rounds", [0, -5])
+def test_noise_for_impossible_rounds_is_refused(rounds: int) -> None:
+    with pytest.raises(InputError, match="rounds = "):
+        noise_for(Target(10.0), Setting(0.1), rounds)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 1e300, float("inf"), float("nan")])
 def test_an_impossible_target_is_refused(epsilon: float) -> None:
     with pytest.raises(InputError, match="target epsilon = "):
         Target(epsilon)

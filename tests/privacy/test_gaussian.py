@@ -106,3 +106,16 @@ def test_a_mixture_in_which_everyone_takes_part_is_the_composition() -> None:
 def test_no_noise_has_no_epsilon() -> None:
     assert gaussian_epsilon(math.inf, 0.1) == math.inf
     assert gaussian_epsilon(0.0, 0.1) == 0.0
+
+
+@pytest.mark.parametrize("kinds", [65, 2048, 2100])
+def test_a_mixture_of_very_many_kinds_is_still_a_bound(kinds: int) -> None:
+    squares = [(0.1 + 0.001 * number, 1) for number in range(kinds)]
+    epsilon = mixture_epsilon(squares, 0.5, 0.01)
+    least, most = squares[0][0], squares[-1][0]
+    assert (
+        mixture_epsilon([(least, kinds)], 0.5, 0.01) < epsilon < mixture_epsilon([(most, kinds)], 0.5, 0.01)
+    )
+    mean = sum(square for square, _ in squares) / kinds
+    assert mixture_epsilon([(mean, kinds)], 0.5, 0.01) <= epsilon * 1.001
+    assert epsilon < 1.15 * mixture_epsilon([(mean, kinds)], 0.5, 0.01)

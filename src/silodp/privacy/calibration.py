@@ -11,7 +11,8 @@ from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figu
 from silodp.privacy.events import Event, Neighbours, Participation, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
-MOST_ROUNDS = 1_000_000
+MOST_ROUNDS = 100_000
+MOST_EPSILON = 1e9
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class Setting:
             raise InputError(
                 f"noise multiplier = {noise_multiplier:g}: choose 0 (no privacy) or more, such as 1.0"
             )
-        if not 1 <= rounds <= MOST_ROUNDS:
-            raise InputError(f"rounds = {rounds}: choose 1 to {MOST_ROUNDS:,}")
+        _refuse_rounds(rounds)
         drawn = (self.participation, self.sampling_rate)
         return [
             Event(number, "model update", True, noise_multiplier, self.intermediaries, None, *drawn)
@@ -61,7 +61,7 @@ class Target:
     neighbours: Neighbours = "add-or-remove"
 
     def __post_init__(self) -> None:
-        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+        if not 0 < self.epsilon <= MOST_EPSILON:
             raise InputError(f"target epsilon = {self.epsilon:g}: choose a number above 0, such as 10")
 
 
@@ -114,6 +114,7 @@ def answer(
 
 def noise_for(target: Target, setting: Setting, rounds: int) -> float:
     """The smallest noise multiplier z whose ε after `rounds` rounds is within the target."""
+    _refuse_rounds(rounds)
     moved = (setting.intermediaries if target.unit == "hospital" else 1) * (
         2 if target.neighbours == "replace-one" else 1
     )
@@ -134,7 +135,7 @@ def noise_for(target: Target, setting: Setting, rounds: int) -> float:
 
 
 def affordable_rounds(target: Target, setting: Setting, noise_multiplier: float) -> int:
-    """How many rounds stay within the target; 0 where one round is already too much."""
+    """How many rounds stay within the target, MOST_ROUNDS at most; 0 where one is already too much."""
     most = 1
     while most <= MOST_ROUNDS and _within(target, setting, noise_multiplier, most):
         most *= 2
@@ -152,3 +153,8 @@ def _within(target: Target, setting: Setting, noise_multiplier: float, rounds: i
     events = setting.events(noise_multiplier, rounds)
     found = figure(events, setting.delta, target.unit, target.neighbours, setting.accountant)
     return found.epsilon <= target.epsilon * (1 + 1e-9)
+
+
+def _refuse_rounds(rounds: int) -> None:
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise InputError(f"rounds = {rounds}: choose 1 to {MOST_ROUNDS:,}")

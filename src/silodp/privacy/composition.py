@@ -16,6 +16,9 @@ from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
 PRV_POINTS = 2**22
 """Opacus' PRV accountant is not asked for more grid points than this: it would take minutes and fail."""
 
+PRV_LARGEST = 700
+"""It computes e^ε in double precision, which ends at ε = 709: near there its answers are too small."""
+
 
 class Unable(Exception):
     """An accountant that has no answer; the text says why."""
@@ -38,7 +41,9 @@ def pld(exposure: Exposure, delta: float) -> float:
 
     relations = dp_accounting.NeighboringRelation
     relation = relations.REPLACE_ONE if exposure.neighbours == "replace-one" else relations.ADD_OR_REMOVE_ONE
-    epsilon, finest = exact(exposure, delta), 1e-4
+    # The losses of one round reach about this far; half a million points on the way are enough.
+    widest = max(square + 20 * math.sqrt(square) for square, _ in exposure.own_squares)
+    epsilon, finest = exact(exposure, delta), max(1e-4, widest / 2**19)
     for _ in range(3):
         interval = max(epsilon / 20_000, finest)
         accountant = PLDAccountant(relation, interval)
@@ -75,7 +80,9 @@ def prv(exposure: Exposure, delta: float) -> float:
             raise Unable(str(error_) or type(error_).__name__) from None
     if not math.isfinite(epsilon):
         raise Unable("it answered with infinity")
-    return epsilon
+    if epsilon > PRV_LARGEST:
+        raise Unable(f"its arithmetic ends near ε = {PRV_LARGEST}")
+    return max(0.0, epsilon)
 
 
 def rdp(exposure: Exposure, delta: float) -> float:
@@ -142,4 +149,4 @@ def _needs_poisson(exposure: Exposure) -> None:
 def _smallest(compute: Callable[[], float]) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the best order may be the first or last one: still a bound
-        return float(compute())
+        return max(0.0, float(compute()))

@@ -29,8 +29,9 @@ class Event:
         participation: rule by which hospitals took part.
         sampling_rate: chance of one hospital's taking part.
         neighbours: the neighbouring relation that the multiplier speaks of: the same federation with one
-            unit's contributions replaced by nothing. Who else is asked stays as it was. Replacing one unit
-            by another moves the sum at most twice as far; accountants derive that.
+            unit's contributions replaced by nothing. Who else is asked stays as it was, and so does a
+            hospital's own noise where parts are images. Replacing one unit by another moves the sum at
+            most twice as far; accountants derive that.
         part: what a part is: an intermediary; or an image, where hospitals add noise to their own steps.
         steps: noisy steps of this round that the whole hospital takes part in.
         passes: noisy steps of this round that one part takes part in.

@@ -50,6 +50,11 @@ def _mixture(rounds: Sequence[tuple[float, int]], rate: float) -> tuple[list[flo
         ((square, count),) = rounds
         chances = _binomial(count, rate)
         return [square * taken for taken in range(count + 1)], chances.tolist()
+    if len(rounds) > 64:  # alike ones together, each as bad as the worst of them
+        ordered = sorted(rounds)
+        step = math.ceil(len(ordered) / 64)
+        parts = [ordered[start : start + step] for start in range(0, len(ordered), step)]
+        rounds = [(part[-1][0], sum(count for _, count in part)) for part in parts]
     points = 4096
     unit = sum(square * count for square, count in rounds) / (points - 2 * len(rounds))
     total = torch.zeros(points, dtype=torch.float64)
