@@ -211,7 +211,7 @@ def test_most_frameworks_epsilon_computed_once_never_per_round_never_as_a_brake(
 
 
 def test_fednova_step_counts_are_public() -> None:
-    """The paper's own leak (METHOD, section 4): the server's factor follows from sizes and the plan alone."""
+    """The paper's own leak: the server's factor follows from sizes and the plan alone."""
     optimizer = server_optimizer(ServerSettings(optimizer="fednova", learning_rate=1.0))
     state = optimizer.init(torch.zeros(3))
     stepped, _ = optimizer.step(state, torch.zeros(3), torch.ones(3), 0.0, 7.0)

@@ -150,7 +150,7 @@ def test_poisson_sampling_amplifies_and_two_libraries_agree(rate: float, z: floa
 
 
 def test_a_large_epsilon_is_beyond_prv_and_the_next_one_says_so() -> None:
-    """METHOD: PRV accountants fail at large ε; the exact formula does not."""
+    """PRV accountants fail at large ε; the exact formula does not."""
     figure = figures(rounds(0.5, 15), 0.1, "prv")["hospital", "add-or-remove"]
     assert (figure.accountant, round(figure.epsilon, 1)) == ("exact", 45_383.5)
     assert "prv has no answer" in figure.remark
