@@ -1,6 +1,8 @@
 """Small things that many tests need. One thread: tests then run the same beside busy neighbours."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -44,3 +46,17 @@ def experiment() -> Experiment:
             "clipping": {"bound": 0.5},
         }
     )
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def kill_after(number: int) -> Callable[[dict[str, Any]], None]:
+    """For `on_round`: the run ends when this round has been recorded."""
+
+    def on_round(record: dict[str, Any]) -> None:
+        if record["round"] == number:
+            raise Killed
+
+    return on_round

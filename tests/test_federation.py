@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import Killed, blob_cohort, kill_after
 from torch import Tensor
 
 import silodp.federation
@@ -252,16 +252,9 @@ def test_the_brake_survives_resume(
     killed_at = rounds_within(1.5, 4.0, 2) - rounds_before_the_last
     assert killed_at % limited.checkpoint_every
 
-    class Killed(Exception):
-        pass
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == killed_at:
-            raise Killed
-
     train(limited, cohort=cohort, out=tmp_path / "whole", device="cpu")
     with pytest.raises(Killed):
-        train(limited, cohort=cohort, out=tmp_path / "broken", device="cpu", on_round=kill)
+        train(limited, cohort=cohort, out=tmp_path / "broken", device="cpu", on_round=kill_after(killed_at))
     for _ in range(2):
         resume(tmp_path / "broken", cohort=cohort, device="cpu")
         for name in ("model.safetensors", "ledger.jsonl"):
@@ -277,18 +270,10 @@ def test_with_fresh_noise_a_redone_round_is_paid_for_again(
     """All affordable rounds but one were released before the crash and before any checkpoint: they count, so
     round 1 can be redone and round 2 does not start."""
 
-    class Killed(Exception):
-        pass
-
     released = rounds_within(1.5, 4.0, 2) - 1
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == released:
-            raise Killed
-
     deployed = limited.change(privacy__entropy="system", checkpoint_every=99)
     with pytest.raises(Killed):
-        train(deployed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+        train(deployed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(released))
     asked = rounds_asked(monkeypatch)
     result = resume(tmp_path / "run", cohort=cohort, device="cpu")
     assert asked == [1]
@@ -304,17 +289,9 @@ def test_a_redone_round_with_other_noise_is_neither_used_nor_written_if_it_overs
 ) -> None:
     """The brake expects the same noise again; if it comes out differently, the door stays shut."""
 
-    class Killed(Exception):
-        pass
-
     last = rounds_within(1.5, 4.0, 2)
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == last:
-            raise Killed
-
     with pytest.raises(Killed):
-        train(limited, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+        train(limited, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(last))
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     original = silodp.federation.seeded_noise
     monkeypatch.setattr(silodp.federation, "seeded_noise", lambda seed, number: original(seed + 1, number))
@@ -404,16 +381,9 @@ def test_a_ledger_behind_its_metrics_is_not_resumed(
 ) -> None:
     """Cut back to before the checkpoint's time, a ledger would let the run spend again."""
 
-    class Killed(Exception):
-        pass
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
-            raise Killed
-
     changed = experiment.change(privacy__entropy="system", checkpoint_every=99)
     with pytest.raises(Killed):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
     (tmp_path / "run" / "ledger.jsonl").write_text("")
     with pytest.raises(InputError, match="the ledger does not; restore the ledger"):
         resume(tmp_path / "run", cohort=cohort, device="cpu")
@@ -422,16 +392,9 @@ def test_a_ledger_behind_its_metrics_is_not_resumed(
 def test_after_a_crash_the_rounds_tell_all_that_was_released(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
-            raise Killed
-
     changed = experiment.change(privacy__entropy="system", checkpoint_every=99, rounds=3)
     with pytest.raises(Killed):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
     resume(tmp_path / "run", cohort=cohort, device="cpu")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     for line, releases in zip(lines, (3, 4, 5), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import Killed, blob_cohort, kill_after
 from torch import Tensor, nn
 
 from silodp import Cohort, Experiment, resume, train, with_norm
@@ -190,17 +190,10 @@ def test_most_frameworks_epsilon_computed_once_never_per_round_never_as_a_brake(
 ) -> None:
     """ε stands in every round's record, is right there, survives a crash, and stops the run."""
 
-    class Killed(Exception):
-        pass
-
-    def kill(record: dict[str, Any]) -> None:
-        if record["round"] == 2:
-            raise Killed
-
     limit = gaussian_epsilon(math.sqrt(4) * 2 / 0.5, 0.1) + 1e-6  # four rounds, and not a fifth
     changed = experiment.change(rounds=9, budget={"epsilon": limit})
     with pytest.raises(Killed):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill)
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
     result = resume(tmp_path / "run", cohort=cohort, device="cpu")
     lines = metrics(tmp_path / "run")
     assert [line["round"] for line in lines] == [1, 2, 3, 4]

@@ -23,11 +23,20 @@ screen = Console(stderr=True)
 """Progress and notes; results go to standard output."""
 
 
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=screen)
+
+
+def titled_table(title: str, caption: str | None = None) -> Table:
+    """An empty table in the one style that all have."""
+    return Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=SIMPLE_HEAVY)
+
+
 @contextmanager
 def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on a terminal, plain lines elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-    bar, state = Progress(*columns, console=screen), Text("preparing the data")
+    bar, state = _bar(), Text("preparing the data")
     task = bar.add_task(title, total=rounds)
     # The state has a line of its own: with both ε it is too long to stand beside the bar.
     with Live(Group(bar, state), console=screen) if screen.is_terminal else nullcontext():
@@ -51,8 +60,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
     """A bar a stage; a line every tenth of it where there is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=screen)
+    bar = _bar()
     tasks: dict[str, TaskID] = {}
     with bar if screen.is_terminal else nullcontext():
 
@@ -92,9 +100,7 @@ def show_epsilon(value: float) -> str:
 def show_result(result: Result) -> None:
     """The end of a run."""
     summary, epsilon = result.summary, result.epsilon
-    table = Table(
-        title=f"{summary['experiment']}: test, mean over hospitals", title_justify="left", box=SIMPLE_HEAVY
-    )
+    table = titled_table(f"{summary['experiment']}: test, mean over hospitals")
     table.add_column("model")
     for metric in result.test:
         table.add_column(metric, justify="right")
@@ -129,13 +135,10 @@ def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:
 def show_comparison(results: Mapping[str, Result]) -> None:
     """Several runs side by side: test metrics of the last round's model, v, and ε for both units."""
     first = next(iter(results.values())).summary
-    table = Table(
-        title=f"test after {first['rounds']} rounds, mean over hospitals; ε at δ = {first['delta']:g}",
-        caption="A smaller ε is more private. Splitting buys accuracy by protecting an intermediary; "
+    table = titled_table(
+        f"test after {first['rounds']} rounds, mean over hospitals; ε at δ = {first['delta']:g}",
+        "A smaller ε is more private. Splitting buys accuracy by protecting an intermediary; "
         "the hospital as a whole is protected far less.",
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAVY,
     )
     table.add_column("run", no_wrap=True)
     for heading in (*next(iter(results.values())).test, "v", "ε for a\nhospital", "ε for an\nintermediary"):

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAVY
 from rich.console import Console
-from rich.table import Table
 
-from silodp.display import show_epsilon
+from silodp.display import show_epsilon, titled_table
 
 if TYPE_CHECKING:
     from silodp.audit import Audit
@@ -23,13 +21,10 @@ def show_figures(
     title: str, figures: Mapping[tuple[Unit, Neighbours], Figure], multipliers: Mapping[Unit, str]
 ) -> None:
     """ε by unit and neighbouring relation, hospital first, with the accountant that answered."""
-    table = Table(
-        title=title,
-        caption="Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
+    table = titled_table(
+        title,
+        "Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
         "exchanged for another.",
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAVY,
     )
     table.add_column("one …", no_wrap=True)
     for heading in ("noise\nmultiplier", "ε add-or-\nremove", "ε replace-\none"):
@@ -105,16 +100,13 @@ def show_statement(statement: Statement) -> None:
 def show_audit(found: Audit) -> None:
     """Three claims, and what an observer could show of each."""
     settings = found.settings
-    table = Table(
-        title=f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, z "
+    table = titled_table(
+        f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, z "
         f"{settings.noise_multiplier:g}, v {settings.intermediaries}, {settings.rounds} rounds, "
         f"{found.parameters} parameters, δ {found.delta:g}",
-        caption=f"«Shown» is below the true ε with {settings.confidence:.0%} confidence, by an observer's "
+        f"«Shown» is below the true ε with {settings.confidence:.0%} confidence, by an observer's "
         f"hits and false alarms. So many federations can show {found.hospital.bound.most:.2f} at most: "
         "larger claims are untested. The last line reads the intermediary's ε as the hospital's.",
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAVY,
     )
     table.add_column("claim", no_wrap=True)
     for heading in ("claimed", "shown ≥", "hits", "alarms"):

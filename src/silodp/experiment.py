@@ -94,6 +94,11 @@ class PrivacySettings(Settings):
         None  # sample: δ for one image; default: ≤ 1/images
     )
 
+    @property
+    def reproducible(self) -> bool:
+        """Whether noise and draws come from the seed, so that a round redone is the same release."""
+        return self.entropy == "seed"
+
 
 class BudgetSettings(Settings):
     """The most a run may spend: a round that would overspend does not start."""

@@ -134,7 +134,7 @@ class Federation:
             dict.fromkeys(("plain", "preconditioned"), first_bound(self.experiment.clipping)),
             intermediaries,
             capped,
-            self.experiment.seed if self._reproducible else secrets.randbits(62),
+            self.experiment.seed if self.experiment.privacy.reproducible else secrets.randbits(62),
         )
         self._refuse_hopeless(state)
         return state
@@ -157,12 +157,12 @@ class Federation:
         chance = generator(torch.device("cpu"), state.draws, "participation", number)
         return participants(self.experiment.participation, list(self.hospitals), chance)
 
-    @property
-    def _reproducible(self) -> bool:
-        return self.experiment.privacy.entropy == "seed"
-
     def _noise(self, number: int) -> NoiseSource:
-        return seeded_noise(self.experiment.seed, number) if self._reproducible else system_noise
+        return (
+            seeded_noise(self.experiment.seed, number)
+            if self.experiment.privacy.reproducible
+            else system_noise
+        )
 
     def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
         """Whether the budget allows `events`; if not, `state.stopped` says why.
@@ -175,7 +175,7 @@ class Federation:
         known = set(ledger.events)
         new = [event for event in events if event not in known]
         planned = not any(event.digest for event in events)
-        if planned and self._reproducible and any(event.round == number for event in known):
+        if planned and self.experiment.privacy.reproducible and any(event.round == number for event in known):
             new = []
         state.stopped = self.budget.refusal(ledger.events, new, number)
         return state.stopped is None
@@ -210,13 +210,20 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
                 f"cohort: {name} has {size} training images, fewer than intermediaries.min_samples = "
                 f"{experiment.intermediaries.min_samples}; leave it out or give it more"
             )
-    mechanism = build_mechanism(experiment, list(sizes.values()))
-    budget = None
-    if experiment.budget is not None:
-        limit = experiment.budget
-        assert limit.delta is not None, "the experiment is resolved"
-        budget = Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours)
-    return Federation(experiment, sizes, engine, server_optimizer(experiment.server), mechanism, budget)
+    mechanism, optimizer = (
+        build_mechanism(experiment, list(sizes.values())),
+        server_optimizer(experiment.server),
+    )
+    return Federation(experiment, sizes, engine, optimizer, mechanism, build_budget(experiment))
+
+
+def build_budget(experiment: Experiment) -> Budget | None:
+    """The brake that the experiment asks for."""
+    limit = experiment.budget
+    if limit is None:
+        return None
+    assert limit.delta is not None, "the experiment is resolved"
+    return Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours)
 
 
 def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:

@@ -63,7 +63,7 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         notes.append(
             "a hospital that stays away: ε is for its images counting as nothing while it adds its noise"
         )
-    if experiment.privacy.entropy == "seed":
+    if experiment.privacy.reproducible:
         notes.append("readers who know the seed: they can draw this simulation's noise again")
     if any(name in epsilon.accountant for name in ("pld", "prv", "rdp")):
         notes.append("readers who know which hospitals took part when: ε counts on that being secret")

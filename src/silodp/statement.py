@@ -17,10 +17,9 @@ import torch
 from silodp.errors import InputError
 from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
-from silodp.federation import build_mechanism
+from silodp.federation import build_budget, build_mechanism
 from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
-from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.record import not_covered
@@ -115,6 +114,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     delta = experiment.privacy.delta
     if delta is None:
         raise InputError(f"{folder}: experiment.toml has no privacy.delta; it is not the one of a run")
+    budget = build_budget(experiment)
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
@@ -135,7 +135,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
         image=epsilon.image,
-        budget_spent=_budget_spent(experiment, events),
+        budget_spent=budget.cost(events) if budget else None,
         not_covered=tuple(not_covered(experiment, epsilon)),
     )
 
@@ -154,18 +154,15 @@ def _along_the_way(
 
 
 def _hospital_multipliers(released: Sequence[Event]) -> tuple[float, float]:
-    rounds: dict[int, list[Event]] = defaultdict(list)
-    for event in released:
-        rounds[event.round].append(event)
-    multipliers = [hospital_noise_multiplier(found) for found in rounds.values()] or [0.0]
+    multipliers = [hospital_noise_multiplier(found) for found in _by_round(released).values()] or [0.0]
     return min(multipliers), max(multipliers)
 
 
-def _budget_spent(experiment: Experiment, events: Sequence[Event]) -> float | None:
-    limit = experiment.budget
-    if limit is None or limit.delta is None:
-        return None
-    return Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours).cost(events)
+def _by_round(events: Sequence[Event]) -> dict[int, list[Event]]:
+    rounds: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        rounds[event.round].append(event)
+    return rounds
 
 
 def _redone(events: Sequence[Event]) -> tuple[int, ...]:
@@ -187,27 +184,20 @@ def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    rounds: dict[int, list[Event]] = defaultdict(list)
-    for event in events:
-        rounds[event.round].append(event)
-    for number, found in rounds.items():
+    door = build_mechanism(experiment, [2] * (experiment.cohort.hospitals or 1))
+    for number, found in _by_round(events).items():
+        measures = experiment.is_private and estimates(experiment.intermediaries, number)
+        plan = RoundPlan(number, torch.empty(0), found[0].contributions, None, ())
         complete = number in finished or number < reached
-        problems += [
-            f"round {number}: {text}" for text in _unlike_the_plan(experiment, number, found, complete)
-        ]
+        unlike = _unlike_the_plan(door.events(plan, measures), found, complete)
+        problems += [f"round {number}: {text}" for text in unlike]
     return problems
 
 
-def _unlike_the_plan(
-    experiment: Experiment, number: int, found: Sequence[Event], complete: bool
-) -> list[str]:
-    """What the door would have written for this round, compared with what stands there."""
-    hospitals = experiment.cohort.hospitals or 1
-    door = build_mechanism(experiment, [2] * hospitals)
-    measures = experiment.is_private and estimates(experiment.intermediaries, number)
-    plan = RoundPlan(number, torch.empty(0), found[0].contributions, None, ())
+def _unlike_the_plan(planned: Sequence[Event], found: Sequence[Event], complete: bool) -> list[str]:
+    """What the door would have written for a round, compared with what stands there."""
     problems = []
-    for wanted in door.events(plan, measures):
+    for wanted in planned:
         same = [event for event in found if event.released == wanted.released]
         if not same and complete:
             problems.append(f"the event «{wanted.released}» is missing")

@@ -220,7 +220,7 @@ class _Run:
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
             started, before = time.perf_counter(), started
             # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
-            again = self.experiment.privacy.entropy == "seed"
+            again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             record = round_record(done, validation, self._spent(so_far), started - before)
             headline = record["validation"]["mean"][self.task.headline]

@@ -115,9 +115,14 @@ def as_dict(figures: dict[tuple[Unit, Neighbours], Figure]) -> dict[str, Any]:
     }
 
 
-def _checked(events: Iterable[Event], delta: float, accountant: Accountant) -> dict[Unit, Exposure]:
+def refuse_delta(delta: float) -> None:
+    """δ is a chance, and neither certain nor impossible."""
     if not 0 < delta < 1:
         raise InputError(f"delta = {delta:g}: choose a chance between 0 and 1, such as 0.01")
+
+
+def _checked(events: Iterable[Event], delta: float, accountant: Accountant) -> dict[Unit, Exposure]:
+    refuse_delta(delta)
     if accountant not in ACCOUNTANTS:
         raise InputError(f"accountant = {accountant}: choose one of {', '.join(ACCOUNTANTS)}")
     return exposures(events)

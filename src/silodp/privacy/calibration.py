@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from silodp.errors import InputError
-from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figures
+from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figures, refuse_delta
 from silodp.privacy.events import Event, Neighbours, Participation, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -26,8 +26,7 @@ class Setting:
     accountant: Accountant = "auto"
 
     def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise InputError(f"delta = {self.delta:g}: choose a chance between 0 and 1, such as 0.01")
+        refuse_delta(self.delta)
         if self.intermediaries < 1:
             raise InputError(
                 f"intermediaries = {self.intermediaries}: a hospital is at least one; use 1 or more"
