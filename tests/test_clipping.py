@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.clipping import clip_factor, first_bound, median_bound, next_bound, norm, share_noise
-from silodp.experiment import ClippingSettings
+from silodp.settings import ClippingSettings
 
 
 def rule(name: str, **more: float) -> ClippingSettings:

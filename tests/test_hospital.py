@@ -9,11 +9,11 @@ from conftest import blob_cohort
 
 from silodp import HospitalData
 from silodp.exchange import RoundPlan
-from silodp.experiment import LocalSettings
 from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer
 from silodp.models import UNet
 from silodp.parameters import FlatModel
+from silodp.settings import LocalSettings
 from silodp.sketch import signs
 from silodp.tasks import task_named
 

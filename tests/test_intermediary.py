@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silodp.experiment import IntermediarySettings
 from silodp.intermediary import (
     Ratio,
     closed_form,
@@ -17,6 +16,7 @@ from silodp.intermediary import (
     split,
     split_sizes,
 )
+from silodp.settings import IntermediarySettings
 
 U_NET = 7_756_577
 ESTIMATING = ("adaptive", "initial", "stable", "progressive")

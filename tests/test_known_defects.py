@@ -15,12 +15,12 @@ from silodp import Cohort, Experiment, resume, train, with_norm
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.exchange import HospitalUpdate, RoundPlan
-from silodp.experiment import ServerSettings
 from silodp.federation import Federation, Round, State
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
 from silodp.server_optimizers import server_optimizer
+from silodp.settings import ServerSettings
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.exchange import HospitalUpdate, RoundPlan
-from silodp.experiment import ClippingSettings, ParticipationSettings
 from silodp.lattice import FINENESS, sensitivity, spacing, to_lattice
 from silodp.mechanism import Mechanism
+from silodp.settings import ClippingSettings, ParticipationSettings
 
 bounds = st.floats(-6, 6).map(lambda x: 10.0**x)
 

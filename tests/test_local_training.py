@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from silodp import Examples
-from silodp.experiment import LocalSettings
 from silodp.local_training import (
     LocalTrainer,
     average_states,
@@ -17,6 +16,7 @@ from silodp.local_training import (
     step_normaliser,
 )
 from silodp.parameters import FlatModel
+from silodp.settings import LocalSettings
 from silodp.tasks import task_named
 
 CPU = torch.device("cpu")

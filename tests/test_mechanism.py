@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
-from silodp.experiment import ClippingSettings, ParticipationSettings
 from silodp.mechanism import Mechanism, Release
 from silodp.randomness import NoiseSource, seeded_noise
+from silodp.settings import ClippingSettings, ParticipationSettings
 from silodp.sketch import signs, sketch
 
 SIZE = 20_000

@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from silodp.experiment import ParticipationSettings
 from silodp.participation import expected_hospitals, participants, sampling_rate
+from silodp.settings import ParticipationSettings
 
 SIX = ("a", "b", "c", "d", "e", "f")
 DRAWS = 3_000

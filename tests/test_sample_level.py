@@ -16,13 +16,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from silodp import Cohort, Examples, Experiment, InputError, resume, train, with_norm
-from silodp.experiment import LocalSettings, PrivacySettings, delta_by_rule
+from silodp.experiment import delta_by_rule
 from silodp.lattice import spacing
 from silodp.local_training import LocalTrainer
 from silodp.models import UNet
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.sample_level import SampleLevel, sample_level
+from silodp.settings import LocalSettings, PrivacySettings
 from silodp.tasks import Task, task_named
 
 CPU = torch.device("cpu")

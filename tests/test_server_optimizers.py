@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from silodp import Experiment, train
-from silodp.experiment import ServerSettings
 from silodp.server_optimizers import DP2_EPSILON, server_optimizer
+from silodp.settings import ServerSettings
 from silodp.tasks import task_named
 
 SIZE = 5

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from silodp.experiment import ClippingSettings
+from silodp.settings import ClippingSettings
 
 MEDIAN_CAP = 25.0
 """The authors' program never lets the median bound exceed this."""

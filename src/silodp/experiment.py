@@ -1,7 +1,4 @@
-"""Everything a run needs, as one typed tree that comes from TOML and goes back to it.
-
-A field that a rule does not use is ignored by it, so `--set clipping.rule=fixed` needs no other change.
-"""
+"""Everything a run needs, as one typed tree that comes from TOML and goes back to it."""
 
 from __future__ import annotations
 
@@ -11,123 +8,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from silodp.errors import InputError
+from silodp.settings import (
+    BudgetSettings,
+    ClippingSettings,
+    CohortSettings,
+    Count,
+    IntermediarySettings,
+    LocalSettings,
+    ModelSettings,
+    ParticipationSettings,
+    PrivacySettings,
+    ServerSettings,
+    Settings,
+)
 
 PRESETS = Path(__file__).parent / "presets"
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CohortSettings(Settings):
-    """Which data the hospitals hold."""
-
-    kind: Literal["synthetic-mri", "synthetic-ct", "custom"] = "synthetic-mri"
-    hospitals: Count | None = None  # default: 6 for synthetic-mri, 20 for synthetic-ct
-    slices: Count = 480  # training slices over all hospitals
-    image_size: Annotated[int, Field(ge=16, le=1024)] = 64
-    channels: Literal[1, 3] = 1  # synthetic-ct: 3 windows or the brain window alone
-    seed: Annotated[int, Field(ge=0)] = 0  # apart from the run's seed: other chance, same hospitals
-
-
-class ModelSettings(Settings):
-    """The network. `features` is its width; growth and blocks belong to densenet."""
-
-    kind: Literal["unet", "densenet", "custom"] = "unet"
-    features: Annotated[int, Field(ge=1, le=1024)] = 8
-    growth: Annotated[int, Field(ge=1, le=256)] = 32
-    blocks: tuple[Count, ...] = (6, 12, 24, 16)
-    norm: Literal["batch", "group", "instance"] = "batch"
-
-
-class LocalSettings(Settings):
-    """How an intermediary trains in one round."""
-
-    optimizer: Literal["adam", "sgd"] = "adam"
-    learning_rate: Positive = 1e-3
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # sgd
-    amsgrad: bool = True  # adam
-    state: Literal["kept", "fresh"] = "kept"  # kept: each intermediary's moments live on across rounds
-    epochs: Annotated[float, Field(gt=0, le=1000)] = (
-        1.0  # a fraction takes that part of the steps, at least one
-    )
-    batch_size: Annotated[int, Field(ge=2)] = 8
-    augmentation: Literal["none", "affine-flip"] = "none"
-
-
-class IntermediarySettings(Settings):
-    """Into how many disjoint intermediaries each hospital is split (v)."""
-
-    rule: Literal["fixed", "closed-form", "adaptive", "initial", "stable", "progressive"] = "closed-form"
-    count: Count = 1  # fixed: v; the rules that estimate start from it
-    min_samples: Annotated[int, Field(ge=1)] = 2  # BatchNorm needs two
-
-
-class ClippingSettings(Settings):
-    """The bound C on the L2 norm of one intermediary's update."""
-
-    rule: Literal["none", "fixed", "median", "quantile"] = "quantile"
-    bound: Positive = 1.0  # fixed: C; quantile: C of round one; median: used only if nobody answers
-    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    learning_rate: Positive = 0.2
-    bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05  # of each round's privacy, for the quantile bits
-
-
-class PrivacySettings(Settings):
-    """Noise multiplier z: noise on the sum is z·C. Zero is a run without privacy."""
-
-    noise_multiplier: NonNegative = 0.5
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # default: the paper's rule, 10^-k ≤ 1/hospitals
-    entropy: Literal["seed", "system"] = (
-        "seed"  # seed: reproducible, for study; system: for models to release
-    )
-    level: Literal["client", "sample"] = "client"  # sample: DP-SGD at the hospitals (the paper's section 2.3)
-    sample_clip_bound: Positive = 1.0  # sample: c, the bound on one image's gradient
-    image_delta: Annotated[float, Field(gt=0, lt=1)] | None = (
-        None  # sample: δ for one image; default: ≤ 1/images
-    )
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether noise and draws come from the seed, so that a round redone is the same release."""
-        return self.entropy == "seed"
-
-
-class BudgetSettings(Settings):
-    """The most a run may spend: a round that would overspend does not start."""
-
-    epsilon: Positive
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # default: privacy.delta
-    unit: Literal["hospital", "intermediary"] = "hospital"
-    neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove"
-
-
-class ServerSettings(Settings):
-    """What the server does with the released mean."""
-
-    optimizer: Literal["fedavg", "fedadam", "fednova", "dp2-rmsprop"] = "fedavg"
-    learning_rate: Positive | None = None  # default: 1; fedadam 0.03; dp2-rmsprop 1e-4 (1e-3 without noise)
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # fedadam
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99  # fedadam
-    tau: Positive = 1e-9  # fedadam: added to √u
-    bias_correction: bool = False  # fedadam
-    noise_correction: bool = False  # fedadam: DP-AdamBC, subtract the noise's known variance from u
-    interval: Count = 3  # dp2-rmsprop: rounds in a block
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.9  # dp2-rmsprop
-
-
-class ParticipationSettings(Settings):
-    """Which hospitals take part in a round."""
-
-    rule: Literal["all", "poisson", "fraction"] = "all"
-    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+COHORT_TASKS = {
+    "synthetic-mri": "segmentation",
+    "synthetic-ct": "classification",
+    "rsna-ich": "classification",
+    "prostate": "segmentation",
+    "medmnist": "classification",
+}
 
 
 class Experiment(Settings):
@@ -188,9 +94,9 @@ class Experiment(Settings):
                 f"server.noise_correction = true with server.optimizer = {self.server.optimizer}: "
                 "it corrects fedadam's second moment only; set server.optimizer=fedadam or leave it out"
             )
-        for kind, task in (("synthetic-mri", "segmentation"), ("synthetic-ct", "classification")):
-            if self.cohort.kind == kind and self.task != task:
-                raise ValueError(f"task = {self.task} with cohort.kind = {kind}: set task={task}")
+        task = COHORT_TASKS.get(self.cohort.kind, self.task)
+        if self.task != task:
+            raise ValueError(f"task = {self.task} with cohort.kind = {self.cohort.kind}: set task={task}")
         for model, task in (("unet", "segmentation"), ("densenet", "classification")):
             if self.model.kind == model and self.task != task:
                 raise ValueError(f"model.kind = {model} with task = {self.task}: set task={task}")
@@ -259,7 +165,10 @@ class Experiment(Settings):
 
         Threads are among them: sums of floating-point numbers depend on how they are divided.
         """
-        changes: dict[str, Any] = {"cohort.hospitals": hospitals, "threads": self.threads or threads}
+        cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
+        if self.cohort.path is not None:  # so that a run is resumed from anywhere
+            cohort["path"] = str(Path(self.cohort.path).expanduser().absolute())
+        changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)
         if self.privacy.level == "sample" and self.privacy.image_delta is None:
@@ -275,6 +184,17 @@ class Experiment(Settings):
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+def cohort_settings(path: Path, changes: Sequence[str]) -> CohortSettings:
+    """The settings of a cohort alone, from changes such as "hospitals=6" or "cohort.hospitals=6"."""
+    tree: dict[str, Any] = {"cohort": {"path": str(path)}}
+    for key, value in map(_parse_change, changes):
+        _put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
+    try:
+        return CohortSettings(**tree["cohort"])
+    except ValidationError as error:
+        raise InputError(f"cohort.{_first_sentence(error, CohortSettings)}") from None
 
 
 def delta_by_rule(hospitals: int) -> float:
@@ -305,12 +225,12 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _first_sentence(error: ValidationError) -> str:
+def _first_sentence(error: ValidationError, model: type[Settings] | None = None) -> str:
     """Pydantic's first finding as one line that names the field, the value and the way out."""
     finding = error.errors()[0]
     field = ".".join(str(part) for part in finding["loc"])
     if finding["type"] == "extra_forbidden":
-        section: Any = Experiment.model_fields
+        section: Any = (model or Experiment).model_fields
         for part in finding["loc"][:-1]:
             kind = section[str(part)].annotation
             section = next(choice for choice in (kind, *get_args(kind)) if hasattr(choice, "model_fields"))

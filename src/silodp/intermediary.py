@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from silodp.experiment import IntermediarySettings
+from silodp.settings import IntermediarySettings
 
 ESTIMATING = ("adaptive", "initial", "stable", "progressive")
 """Rules that read un-noised norms (as the authors do): their first round only measures."""

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from silodp.augmentation import affine_flip
 from silodp.cohorts.cohort import Examples
-from silodp.experiment import LocalSettings
 from silodp.parameters import FlatModel
+from silodp.settings import LocalSettings
 from silodp.tasks import Task
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from silodp.clipping import clip_factor, median_bound, norm, share_noise
 from silodp.exchange import HospitalUpdate, RoundPlan
-from silodp.experiment import ClippingSettings, ParticipationSettings
 from silodp.intermediary import Ratio
 from silodp.lattice import sensitivity, spacing, to_lattice
 from silodp.privacy.events import Event
 from silodp.randomness import NoiseSource
+from silodp.settings import ClippingSettings, ParticipationSettings
 from silodp.sketch import cosines, signs, sketch
 
 _BIT_LATTICE = 2.0**-20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from silodp.experiment import ParticipationSettings
+from silodp.settings import ParticipationSettings
 
 
 def expected_hospitals(settings: ParticipationSettings, hospitals: int) -> float:

@@ -1,6 +1,7 @@
 """A run on disk: what it was asked, every round, every release, the checkpoint, the result.
 
     experiment.toml     fully resolved; running it again gives the same result
+    cohort.json         who holds which images: counts, classes, the hash of every file
     ledger.jsonl        every release, written before it is used
     metrics.jsonl       a line a round
     checkpoint.pt       everything `resume` needs
@@ -14,11 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
-import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +24,7 @@ from torch import Tensor
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
+from silodp.files import replacing, to_json, write_atomically
 from silodp.privacy.ledger import Ledger
 
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
@@ -125,6 +123,9 @@ class RunFolder:
 
         write_atomically(self.path / name, save(tensors))
 
+    def save_cohort(self, description: dict[str, Any]) -> None:
+        write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())
+
     def save_summary(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
 
@@ -144,39 +145,3 @@ def read_experiment(folder: Path) -> Experiment:
     if not (folder / "experiment.toml").is_file():
         raise InputError(f"{folder}: no run is there (no experiment.toml); start one with `silodp run`")
     return Experiment.load(folder / "experiment.toml")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Readers see the old file or the new one, never a part, even if the machine stops."""
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    with replacing(path) as file:
-        file.write(content)
-
-
-def to_json(content: Any, indent: int | None = None) -> str:
-    """Strict JSON: NaN and infinity become null (an ε of null is no guarantee at all)."""
-    return json.dumps(_plain(content), indent=indent)
-
-
-def _plain(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content

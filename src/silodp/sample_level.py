@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from silodp.clipping import clip_factor
 from silodp.errors import InputError
-from silodp.experiment import PrivacySettings
 from silodp.lattice import sensitivity, spacing, to_lattice
 from silodp.parameters import FlatModel
 from silodp.randomness import NoiseSource, derive_seed, generator, seeded_noise, system_noise
+from silodp.settings import PrivacySettings
 
 Fill = Callable[[Tensor, Tensor], Tensor]
 """`fill(images, targets)` leaves the batch's gradient in `FlatModel.gradients` and returns the mean loss."""

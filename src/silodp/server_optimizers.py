@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from silodp.experiment import ServerSettings
+from silodp.settings import ServerSettings
 
 State = dict[str, Any]
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from silodp.run_folder import write_atomically
+from silodp.files import write_atomically
 
 PLAIN = "without privacy"
 CLIENT = "client-level DP"
