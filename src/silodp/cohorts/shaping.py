@@ -1,0 +1,108 @@
+"""Decoded pictures in the one shape that a cohort has: its size, its channels, its type of number."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
+from silodp.settings import CohortSettings
+
+LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue, ITU-R BT.601
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Pictures ready to be kept, and those that cannot be."""
+
+    images: NDArray[Any]
+    targets: NDArray[Any]
+    rows: tuple[Row, ...]
+    digests: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def shape(pictures: Pictures, settings: CohortSettings) -> Shaped:
+    """Brings all pictures of a scan into shape; those without content are left out and named."""
+    images, targets = pictures.images, pictures.targets
+    if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
+        mask, image = (f"{h} × {w}" for h, w in (targets.shape[-2:], images.shape[-2:]))
+        raise Unreadable(f"its mask has {mask} pixels, the image {image}")
+    faults = [_fault(image) for image in images]
+    good = [number for number, fault in enumerate(faults) if not fault]
+    problems = [
+        Problem(row.name, fault)
+        for row, fault in zip(pictures.rows, faults, strict=True)
+        if fault is not None
+    ]
+    images, targets = images[good], targets[good]
+    return Shaped(
+        _number(_resize(_channels(images, settings.channels), settings.image_size), settings.storage),
+        _resize_masks(targets, settings.image_size) if targets.ndim == 4 else targets.astype(np.int64),
+        tuple(pictures.rows[number] for number in good),
+        tuple(digest(image) for image in images),
+        (*pictures.problems, *problems),
+    )
+
+
+def digest(image: NDArray[Any]) -> str:
+    """Known by its pixels: the same for two files that hold the same picture."""
+    return hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=8).hexdigest()
+
+
+def _fault(image: NDArray[Any]) -> str | None:
+    low, high = image.min(), image.max()
+    if not np.isfinite(low) or not np.isfinite(high):
+        return "it has NaN or infinite values"
+    return "it is constant" if low == high else None
+
+
+def _channels(images: NDArray[Any], channels: int | None) -> NDArray[Any]:
+    found = images.shape[1]
+    if channels is None or found == channels:
+        if found not in (1, 3):
+            raise Unreadable(f"it has {found} channels, not 1 or 3")
+        return images
+    if (found, channels) == (1, 3):
+        return np.repeat(images, 3, axis=1)
+    if (found, channels) == (3, 1):
+        grey = np.tensordot(images.astype(np.float32), LUMINANCE, axes=(1, 0))[:, None]
+        return grey if images.dtype != np.uint8 else grey.round().astype(np.uint8)
+    raise Unreadable(f"it has {found} channels, not 1 or 3")
+
+
+def _resize(images: NDArray[Any], size: int | None) -> NDArray[Any]:
+    """Averages over areas where the image shrinks, so that thin structures are not lost between pixels."""
+    if size is None or images.shape[-2:] == (size, size) or not len(images):
+        return images if size is None or len(images) else images.reshape(0, images.shape[1], size, size)
+    from monai.transforms import Resize
+
+    mode = "area" if min(images.shape[-2:]) >= size else "bilinear"
+    # All slices of a volume at once, as channels of one image.
+    stack = images.reshape(-1, *images.shape[-2:]).astype(np.float32)
+    resized = np.asarray(Resize((size, size), mode=mode)(stack)).reshape(*images.shape[:2], size, size)
+    return resized if images.dtype != np.uint8 else resized.round().clip(0, 255).astype(np.uint8)
+
+
+def _resize_masks(masks: NDArray[Any], size: int | None) -> NDArray[np.uint8]:
+    if size is None or masks.shape[-2:] == (size, size) or not len(masks):
+        return masks.astype(np.uint8).reshape(*masks.shape[:2], *([size, size] if size else masks.shape[-2:]))
+    from monai.transforms import Resize
+
+    stack = masks.reshape(-1, *masks.shape[-2:]).astype(np.float32)
+    resized = np.asarray(Resize((size, size), mode="nearest-exact")(stack))
+    return resized.astype(np.uint8).reshape(*masks.shape[:2], size, size)
+
+
+def _number(images: NDArray[Any], storage: str) -> NDArray[Any]:
+    """Bytes 0…255, or half precision −1…1, which is what a network is given of bytes."""
+    if storage == "uint8":
+        if images.dtype == np.uint8:
+            return images
+        return (images * 255).round().clip(0, 255).astype(np.uint8)
+    scale = 127.5 if images.dtype == np.uint8 else 0.5
+    return (images.astype(np.float32) / scale - 1).clip(-1, 1).astype(np.float16)

@@ -1,0 +1,285 @@
+"""Decoded once: a folder with every image of a cohort, memory-mapped, ready to be sliced.
+
+    store.json     what it is: rows, classes, the hash of every file it was made from, what could not be used
+    images.bin     (n, channels, height, width), bytes or half precision
+    targets.bin    (n,) classes or (n, masks, height, width)
+
+The cache is a folder of such stores, each named by the content of its files and by the form of its images.
+`seen/` remembers which store a list of files led to, by their sizes and times of change, so that unchanged
+files are not even opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Catalogue, Problem, Row, Scan, Unreadable
+from silodp.cohorts.shaping import Shaped, shape
+from silodp.errors import InputError
+from silodp.files import write_atomically
+from silodp.settings import CohortSettings
+
+FORMAT = 1  # one more whenever the same files would give other images
+DECIDING = {"image_size", "channels", "storage", "mask_labels", "with_mask_only"}  # what a store looks like
+UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # what a kill leaves in a store's folder
+ABANDONED = 24 * 3600  # seconds after which an unfinished store is nobody's any more
+
+OnRead = Callable[[int, int], None]
+"""Told how many files of how many have been read."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Decoded images with all that is known about them; see the module for the files."""
+
+    folder: Path
+    kind: str
+    layout: str
+    target: str
+    classes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    digests: tuple[str, ...]
+    files: dict[str, str]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    images: NDArray[Any]
+    targets: NDArray[Any]
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        return self.targets if self.target == "class" else None
+
+
+def default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "silodp"
+
+
+def cached_store(
+    catalogue: Catalogue, settings: CohortSettings, cache: Path, on_read: OnRead | None = None
+) -> Store:
+    """The store of these files in this form, from the cache or decoded into it."""
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are patients' images
+    seen = cache / "seen" / f"{_key(_facts(catalogue, settings, _stat))}.json"
+    try:
+        store = open_store(cache / json.loads(seen.read_text())["store"])
+        if not _can_now_be_read(store, catalogue, settings):
+            return store
+    except (OSError, ValueError, KeyError, InputError):
+        pass  # new, or damaged: decode
+    _sweep(cache)
+    unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
+    try:
+        hashes = build_store(catalogue, settings, unfinished, on_read)
+        name = _key(_facts(catalogue, settings, lambda path: hashes[str(path)]))
+        if (cache / name).exists():
+            shutil.rmtree(cache / name)  # the same content, decoded again: or damaged
+        unfinished.rename(cache / name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    seen.parent.mkdir(exist_ok=True)
+    write_atomically(seen, json.dumps({"store": name}).encode())
+    return open_store(cache / name)
+
+
+def build_store(
+    catalogue: Catalogue, settings: CohortSettings, folder: Path, on_read: OnRead | None = None
+) -> dict[str, str]:
+    """Decodes every scan, in their order, on all cores; what cannot be read is noted, not fatal.
+
+    Returns:
+        The hash of every file.
+    """
+    rows: list[Row] = []
+    digests: list[str] = []
+    problems = list(catalogue.problems)
+    hashes = {str(path): _sha256(path) for path in catalogue.lists}
+    shapes: tuple[Any, Any] | None = None
+    with (folder / "images.bin").open("wb") as images, (folder / "targets.bin").open("wb") as targets:
+        for done, (scan, found, of_files) in enumerate(_decoded(catalogue, settings), start=1):
+            hashes |= of_files
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                problems += found.problems
+                if found.rows and shapes is None:
+                    shapes = (found.images, found.targets)
+                if found.rows and shapes is not None:
+                    if misfit := _misfit(found, *shapes):
+                        problems.append(Problem(scan.name, misfit))
+                    else:
+                        rows += found.rows
+                        digests += found.digests
+                        images.write(np.ascontiguousarray(found.images).data)
+                        targets.write(np.ascontiguousarray(found.targets).data)
+            if on_read is not None:
+                on_read(done, len(catalogue.scans))
+    description = {
+        "format": FORMAT,
+        "kind": catalogue.kind,
+        "layout": catalogue.layout,
+        "target": catalogue.target,
+        "classes": catalogue.classes,
+        "images": _array(shapes[0], len(rows)) if shapes else None,
+        "targets": _array(shapes[1], len(rows)) if shapes else None,
+        "rows": [[row.name, row.hospital, row.patient, row.part, row.size, row.features] for row in rows],
+        "digests": digests,
+        "files": {_below(Path(path), catalogue.root): value for path, value in hashes.items()},
+        "problems": [asdict(problem) for problem in problems],
+        "notes": catalogue.notes,
+    }
+    write_atomically(folder / "store.json", json.dumps(description).encode())  # last: now it is complete
+    return hashes
+
+
+def open_store(folder: Path) -> Store:
+    """A store on disk, its arrays mapped and not read."""
+    try:
+        known = json.loads((folder / "store.json").read_text())
+        if known["format"] != FORMAT:
+            raise InputError(f"{folder}: prepared by another version of silodp; prepare it again")
+        arrays = [
+            np.memmap(
+                folder / f"{name}.bin", known[name]["dtype"], mode="r", shape=tuple(known[name]["shape"])
+            )
+            if known[name] and known[name]["shape"][0]
+            else np.zeros((0, 1, 1, 1) if name == "images" or known["target"] == "mask" else 0, np.uint8)
+            for name in ("images", "targets")
+        ]
+        rows = tuple(
+            Row(name, hospital, patient, part, tuple(size), features)
+            for name, hospital, patient, part, size, features in known["rows"]
+        )
+        return Store(
+            folder,
+            known["kind"],
+            known["layout"],
+            known["target"],
+            tuple(known["classes"]),
+            rows,
+            tuple(known["digests"]),
+            known["files"],
+            tuple(Problem(**problem) for problem in known["problems"]),
+            tuple(known["notes"]),
+            arrays[0],
+            arrays[1],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: not a complete store of silodp ({error}); prepare it again") from None
+
+
+def _decoded(
+    catalogue: Catalogue, settings: CohortSettings
+) -> Iterator[tuple[Scan, Shaped | Problem, dict[str, str]]]:
+    """Every scan in its order, with a few more than there are cores under way."""
+    cores = os.cpu_count() or 1
+    scans = iter(catalogue.scans)
+    decode = partial(_decode, catalogue, settings)
+    with ThreadPoolExecutor(cores) as pool:
+        waiting: deque[Future[Any]] = deque(pool.submit(decode, scan) for scan in islice(scans, 4 * cores))
+        try:
+            while waiting:
+                yield waiting.popleft().result()
+                waiting.extend(pool.submit(decode, scan) for scan in islice(scans, 1))
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _decode(
+    catalogue: Catalogue, settings: CohortSettings, scan: Scan
+) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
+    hashes: dict[str, str] = {}
+    try:
+        hashes = {str(path): _sha256(path) for path in scan.files}
+        return scan, shape(catalogue.read(scan), settings), hashes
+    except Unreadable as error:
+        return scan, Problem(scan.name, str(error)), hashes
+    except Exception as error:  # a decoder raises anything at all on a broken file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return scan, Problem(scan.name, f"cannot be read ({reason})"), hashes
+
+
+def _can_now_be_read(store: Store, catalogue: Catalogue, settings: CohortSettings) -> bool:
+    """Whether a file that could not be read now can, such as by a decoder that was installed since."""
+    named = {problem.name for problem in store.problems} - {problem.name for problem in catalogue.problems}
+    failed = [scan for scan in catalogue.scans if scan.name in named]
+    return any(
+        isinstance(found := _decode(catalogue, settings, scan)[1], Shaped) and found.rows for scan in failed
+    )
+
+
+def _misfit(found: Shaped, images: NDArray[Any], targets: NDArray[Any]) -> str | None:
+    if found.images.shape[1:] != images.shape[1:]:
+        theirs, ours = tuple(found.images.shape[1:]), tuple(images.shape[1:])
+        return f"it has the shape {theirs}, others {ours}; set cohort.image_size and cohort.channels"
+    if found.targets.shape[1:] != targets.shape[1:]:
+        return f"it has {found.targets.shape[1]} masks, others {targets.shape[1]}"
+    return None
+
+
+def _facts(catalogue: Catalogue, settings: CohortSettings, of_file: Callable[[Path], Any]) -> list[Any]:
+    """Everything that decides what a store holds."""
+    return [
+        FORMAT,
+        catalogue.kind,
+        catalogue.layout,
+        catalogue.classes,
+        [catalogue.notes, list(map(str, catalogue.problems))],
+        settings.model_dump(include=DECIDING),
+        [[_below(path, catalogue.root), of_file(path)] for path in catalogue.lists],
+        [
+            [
+                (scan.name, scan.label, scan.hospital, scan.patient, scan.part),
+                [[_below(path, catalogue.root), of_file(path)] for path in scan.files],
+            ]
+            for scan in catalogue.scans
+        ],
+    ]
+
+
+def _key(facts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+
+
+def _stat(path: Path) -> Any:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return [str(path.absolute()), found.st_size, found.st_mtime_ns]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _below(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+
+
+def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
+    return {"dtype": like.dtype.name, "shape": [count, *like.shape[1:]]}
+
+
+def _sweep(cache: Path) -> None:
+    """Removes what a kill left behind."""
+    for left in cache.glob(".part-*"):
+        if time.time() - left.stat().st_mtime > ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
