@@ -1,0 +1,151 @@
+"""One NumPy file of many images: `image` with `label` or `mask`, and where known `patient` and `hospital`.
+
+Any other array with one value an image is kept as a feature; `slice` is an image's position in its scan.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
+from silodp.cohorts.pixels import as_unit, split_masks
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+Arrays = Mapping[str, NDArray[Any]]
+NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
+
+
+def scan(root: Path, settings: CohortSettings) -> Catalogue:
+    """The names and shapes are read here, the pixels later."""
+    with open_arrays(root) as arrays:
+        names = {name: _present(arrays, name) for name in NAMES}
+        if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
+            raise InputError(
+                f"cohort.path = {root}: it holds the arrays {', '.join(sorted(arrays))}; "
+                "an npz cohort has `image` and either `label` or `mask`"
+            )
+        target: Literal["mask", "class"] = "mask" if names["mask"] else "class"
+        if names["label"]:
+            labels = _column(arrays[names["label"]], names["label"], root)
+            classes = tuple(map(str, np.unique(labels).tolist()))
+        else:
+            stacked = _shape(root, str(names["mask"]))[1:-2]
+            classes = tuple(map(str, settings.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
+    read = partial(_read, names=names, classes=classes, mask_labels=settings.mask_labels)
+    layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
+    notes = () if names["patient"] else ("the file does not tell patients: each image counts as one",)
+    return Catalogue(
+        "npz", root.parent, layout, target, classes, (Scan(root.name, (root,)),), read, notes=notes
+    )
+
+
+def open_arrays(path: Path) -> Any:
+    """An npz file; pickled objects in it are refused, for they could run anything."""
+    try:
+        opened = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"cohort.path = {path}: cannot be read as an npz file ({error})") from None
+    if isinstance(opened, np.ndarray):
+        raise InputError(f"cohort.path = {path}: a single array (npy); give an npz file with named arrays")
+    return opened
+
+
+def as_images(array: NDArray[Any]) -> NDArray[Any]:
+    """(n, h, w), (n, c, h, w) or (n, h, w, c) as (n, channels, h, w); numbers that are no bytes as 0…1."""
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.ndim == 4 and array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3):
+        array = array.transpose(0, 3, 1, 2)
+    if array.ndim != 4 or array.shape[1] not in (1, 3):
+        raise Unreadable(f"images of shape {array.shape}; give (n, h, w) or (n, channels, h, w)")
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind == "f" and np.nanmin(array) >= 0 and np.nanmax(array) <= 1:
+        return array  # an image with NaN is named later, by itself
+    finite = np.isfinite(array).all((1, 2, 3)) if array.dtype.kind == "f" else np.ones(len(array), bool)
+    scaled = array.astype(np.float32)
+    scaled[finite] = as_unit(array[finite])  # one scale for all, so that images keep their brightness
+    return scaled
+
+
+def numbers_of(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
+    """Labels of any kind as 0, 1, 2, … in the order of their values."""
+    values, numbers = np.unique(labels, return_inverse=True)
+    assert tuple(map(str, values.tolist())) == classes
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def _read(
+    scan: Scan,
+    names: Mapping[str, str | None],
+    classes: tuple[str, ...],
+    mask_labels: tuple[int, ...] | None,
+) -> Pictures:
+    with open_arrays(scan.files[0]) as file:
+        arrays = {name: file[name] for name in file}
+    images = as_images(arrays.pop(str(names["image"])))
+    count = len(images)
+    targets: NDArray[Any]
+    if names["mask"]:
+        targets = _masks(arrays.pop(names["mask"]), images.shape, mask_labels)
+    else:
+        targets = numbers_of(arrays.pop(str(names["label"])), classes)
+    known = {kind: arrays.pop(name) for kind in NAMES[3:] if (name := names[kind])}
+    for name, values in ((scan.name, targets), *known.items()):
+        if len(values) != count:
+            raise Unreadable(f"{count} images but {len(values)} values in {name}")
+    features = {name: values.tolist() for name, values in arrays.items() if values.shape == (count,)}
+    size = (images.shape[-2], images.shape[-1])
+    columns = {kind: list(map(str, values.tolist())) for kind, values in known.items()}
+    rows = tuple(
+        Row(
+            f"{scan.name}#{number}",
+            **{kind: values[number] for kind, values in columns.items()},
+            size=size,
+            features={name: values[number] for name, values in features.items()},
+        )
+        for number in range(count)
+    )
+    return Pictures(images, targets, rows)
+
+
+def _masks(masks: NDArray[Any], images: tuple[int, ...], labels: tuple[int, ...] | None) -> NDArray[np.uint8]:
+    if masks.dtype == np.uint8 and masks.shape[-1] * 8 == images[-1] and masks.shape[-2] == images[-2]:
+        masks = np.unpackbits(masks, axis=-1)
+    if masks.ndim == 4 and labels is None:
+        return (masks > 0).astype(np.uint8)
+    return split_masks(masks, labels)
+
+
+def _present(arrays: Arrays, name: str) -> str | None:
+    return next((found for found in (name, f"{name}s") if found in arrays), None)
+
+
+def _shape(path: Path, name: str) -> tuple[int, ...]:
+    """Of an array in a file, without decompressing it."""
+    with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as array:
+        version = np.lib.format.read_magic(array)
+        header = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        return header(array)[0]
+
+
+def _column(values: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(
+            f"cohort.path = {path}: {name} has the shape {values.shape}; give one class an image"
+        )
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise InputError(f"cohort.path = {path}: {name} has NaN; give every image a class")
+    return values
