@@ -1,0 +1,171 @@
+"""Which hospital and which part each image belongs to: seeded, and never one patient in two places.
+
+What must stay together is a group: the images of one patient, and identical images. Groups are dealt out to
+hospitals where the files name none, and to train, validation and test where the files do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from silodp.cohorts.catalogue import PARTS, Row
+from silodp.cohorts.dealing import ANEW, LEAST, as_named, by_feature, dealt, refuse_lacking
+from silodp.cohorts.people import Groups, Numbers, codes, examples_of, linked, listed, people_of, spread
+from silodp.cohorts.splitting import split_all
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+WORDS = {
+    "given": "hospitals as the files name them",
+    "patients": "simulated: whole patients dealt out in turn to {count} hospitals",
+    "equal": "simulated: {count} hospitals with as many images each as whole patients allow",
+    "sizes": "simulated: {count} hospitals of the relative sizes {settings.sizes}",
+    "dirichlet": "simulated: {count} hospitals, classes skewed by Dirichlet draws, alpha {settings.alpha:g}",
+    "feature": "simulated: a hospital for each {settings.feature}",
+}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where every image is.
+
+    Attributes:
+        hospitals: their names.
+        hospital: (n,) which of them each image is in.
+        part: (n,) index into `catalogue.PARTS`.
+        simulated: whether hospitals were dealt out rather than named by the files.
+        rule: how, in words.
+        notes: what a reader of results should know.
+    """
+
+    hospitals: tuple[str, ...]
+    hospital: Numbers
+    part: Numbers
+    simulated: bool
+    rule: str
+    notes: tuple[str, ...]
+
+
+def place(
+    rows: Sequence[Row],
+    labels: Numbers | None,
+    digests: Sequence[str],
+    settings: CohortSettings,
+    default_shares: tuple[float, float, float],
+) -> Placement:
+    """Finds a hospital and a part for every image.
+
+    Args:
+        rows: what the files say of each image.
+        labels: (n,) classes; None where targets are masks.
+        digests: a hash of each image's pixels; equal ones belong together like images of one patient.
+        settings: with the defaults of their kind.
+        default_shares: of train, validation and test, where neither settings nor files say it.
+    """
+    if not rows:
+        raise InputError(f"cohort.path = {settings.path}: no image; give a path that holds some")
+    rule = _rule(rows, settings)
+    people, twins = people_of(rows, settings), codes(digests)
+    parts = _given_parts(rows, people, settings)
+    apart = np.zeros_like(people) if parts is None else parts
+    if rule == "given":
+        named = codes(row.hospital for row in rows)
+        _refuse_two_hospitals(rows, people, named)
+        apart = apart + named * LEAST
+    of = linked(people, twins + apart * len(rows))
+    first = np.unique(of, return_index=True)[1]
+    unit = "images" if (people < 0).all() else "patients"
+    groups = Groups(of, np.bincount(of), None if parts is None else parts[first], unit)
+    if rule == "given":
+        names, where, notes = as_named(rows, first, settings)
+    elif rule == "feature":
+        names, where, notes = by_feature(rows, groups, settings)
+    else:
+        names, where, notes = dealt(rows, labels, groups, rule, settings)
+    refuse_lacking(where, groups, names, rule, settings)
+    words = WORDS[rule].format(count=len(names), settings=settings)
+    if parts is None:
+        shares = np.array(settings.shares or default_shares, dtype=float)
+        shares /= shares.sum()
+        part = split_all(where, labels, groups, shares, settings.seed)[of]
+        words += f"; {', '.join(PARTS)} split by whole {unit}, {' : '.join(f'{s:.3g}' for s in shares)}"
+    else:
+        part = parts
+        words += f"; {', '.join(PARTS)} as the files say"
+    notes += _notes(rows, people, groups, dealt=rule != "given" or parts is None, split=parts is None)
+    if rule == "given":
+        notes += _twins_apart(rows, twins, "hospital", where[of])
+    notes += _twins_apart(rows, twins, "part", part)
+    return Placement(names, where[of], part, rule != "given", words, tuple(notes))
+
+
+def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:
+    """The rule for hospitals, where the files allow it."""
+    nameless = [row.name for row in rows if row.hospital is None]
+    rule = settings.partition or ("equal" if len(nameless) == len(rows) else "given")
+    if rule == "given" and nameless:
+        raise InputError(
+            f"cohort.partition = given: {len(nameless)} of {len(rows)} images name no hospital, such as "
+            f"{nameless[0]}; name one for each, or deal all out anew with cohort.partition=equal"
+        )
+    return rule
+
+
+def _given_parts(rows: Sequence[Row], people: Numbers, settings: CohortSettings) -> Numbers | None:
+    """The part of each image where the files say all of them and nobody wants others."""
+    if settings.shares is not None or any(row.part is None for row in rows):
+        return None
+    parts = np.array([PARTS.index(str(row.part)) for row in rows], dtype=np.int64)
+    torn = spread(people, parts)
+    if torn:
+        examples = examples_of(torn, people, [(row.patient, row.part) for row in rows])
+        raise InputError(
+            f"cohort.path = {settings.path}: patients in more than one part: {len(torn)} ({examples}); {ANEW}"
+        )
+    return parts
+
+
+def _refuse_two_hospitals(rows: Sequence[Row], people: Numbers, named: Numbers) -> None:
+    torn = spread(people, named)
+    if torn:
+        examples = examples_of(torn, people, [(row.patient, row.hospital) for row in rows])
+        raise InputError(
+            f"cohort.patient_ids = global: patients in more than one hospital: {len(torn)} ({examples}); "
+            "set cohort.patient_ids=local if ids are unique within a hospital only, "
+            "otherwise remove each patient from all hospitals but one"
+        )
+
+
+def _notes(rows: Sequence[Row], people: Numbers, groups: Groups, *, dealt: bool, split: bool) -> list[str]:
+    """What the files leave open, or said in vain."""
+    notes = []
+    known = people >= 0
+    if dealt and not known.all():
+        notes.append(
+            f"images that name no patient: {(~known).sum()} of {len(rows)}; each counts as a patient, "
+            "so one person's images may be in two places"
+        )
+    together = np.bincount(np.unique(groups.of[known] * len(rows) + people[known]) // len(rows))
+    if (together > 1).any():
+        merged = together[together > 1].sum()
+        notes.append(f"patients kept together because they share identical images: {merged}")
+    said = sum(row.part is not None for row in rows)
+    if split and said:
+        notes.append(f"images whose part in the files was not used, for all were split anew: {said}")
+    return notes
+
+
+def _twins_apart(rows: Sequence[Row], twins: Numbers, what: str, places: Numbers) -> list[str]:
+    """A note on identical images that are in two places because the files say so."""
+    torn = spread(twins, places)
+    if not torn:
+        return []
+    pairs = []
+    for twin in torn[:3]:
+        mine = np.flatnonzero(twins == twin)
+        apart = mine[np.unique(places[mine], return_index=True)[1]]
+        pairs.append(" = ".join(rows[index].name for index in apart[:2]))
+    return [f"identical images in more than one {what}: {len(torn)} ({listed(pairs, len(torn))})"]

@@ -1,0 +1,73 @@
+"""Who belongs together: the images of one patient, and images with the same pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Row
+from silodp.settings import CohortSettings
+
+Numbers = NDArray[np.int64]
+
+STREAM = 4  # of random numbers that place images, apart from those of other cohorts
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What stays together: the group of each image; the size of each group, and its part if the files say."""
+
+    of: Numbers
+    sizes: Numbers
+    parts: Numbers | None
+    unit: str
+
+
+def codes(values: Iterable[Hashable]) -> Numbers:
+    """Equal values as equal numbers, counted up from 0 in the order in which they appear."""
+    seen: dict[Hashable, int] = {}
+    return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
+
+
+def people_of(rows: Sequence[Row], settings: CohortSettings) -> Numbers:
+    """A number for each patient; -1 for an image that names none."""
+    local = settings.patient_ids == "local"
+    numbers = codes((row.hospital if local else None, row.patient) for row in rows)
+    return np.where([row.patient is None for row in rows], -1, numbers)
+
+
+def linked(people: Numbers, twins: Numbers) -> Numbers:
+    """The group of each image: linked, also by a chain of others, by a patient or by equal pixels."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(people)
+    images, known = np.arange(count), people >= 0
+    # A graph of images, patients and pictures, each with numbers of its own.
+    starts = np.concatenate([images[known], images])
+    ends = np.concatenate([count + people[known], 2 * count + codes(twins.tolist())])
+    graph = coo_array((np.ones(len(ends), dtype=bool), (starts, ends)), shape=(3 * count, 3 * count))
+    return codes(connected_components(graph, directed=False)[1][:count].tolist())
+
+
+def spread(keys: Numbers, places: Numbers) -> list[int]:
+    """The keys that are in more than one place; negative keys do not count."""
+    width = int(places.max()) + 1
+    pairs = np.unique(keys[keys >= 0] * width + places[keys >= 0])
+    return np.flatnonzero(np.bincount(pairs // width) > 1).tolist()
+
+
+def examples_of(torn: list[int], people: Numbers, pairs: list[tuple[str | None, str | None]]) -> str:
+    """Up to three patients with their places."""
+    found = []
+    for person in torn[:3]:
+        mine = [pairs[index] for index in np.flatnonzero(people == person)]
+        found.append(f"{mine[0][0]} in {' and '.join(dict.fromkeys(str(place) for _, place in mine))}")
+    return listed(found, len(torn))
+
+
+def listed(examples: Sequence[str], count: int) -> str:
+    return ", ".join(examples[:3]) + (", …" if count > 3 else "")

@@ -1,0 +1,97 @@
+"""How well a slice's position in its scan predicts its class: what a classifier has to beat.
+
+Lesions are not found at all heights alike, so a network may learn where a slice is and not what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import PARTS
+from silodp.cohorts.partition import Placement
+
+Array = NDArray[np.float64]
+
+BINS = 20  # of positions, with as many training images in each
+TRAIN, VALIDATION, TEST = range(len(PARTS))
+
+
+def position_auc(
+    positions: Array,
+    labels: NDArray[np.int64] | None,
+    placement: Placement,
+    patients: Sequence[Hashable | None],
+) -> float | None:
+    """The test AUC of a guess by position alone, as a model's is taken: the mean over hospitals.
+
+    The guess is the share of class 1 among training images of all hospitals at like positions: as they stand
+    in the files, or relative to the patient's other slices, whichever does better on the validation images.
+
+    Args:
+        positions: (n,) of the slices; NaN where unknown.
+        labels: (n,) classes.
+        placement: hospital and part of each image.
+        patients: (n,) whose slice it is; None where unknown.
+
+    Returns:
+        None unless all positions and patients are known, there are two classes, and both are among the test
+        images of some hospital.
+    """
+    if labels is None or not np.isfinite(positions).all() or any(patient is None for patient in patients):
+        return None
+    classes = np.unique(labels)
+    if len(classes) != 2:
+        return None
+    truth = labels == classes[1]
+    train = placement.part == TRAIN
+    found = []
+    for numbers in (_relative(positions, placement.hospital, patients), positions):
+        scores = _rates(numbers, truth, train)
+        found.append([_mean_auc(scores, truth, placement, part) for part in (VALIDATION, TEST)])
+    _, test = max(found, key=lambda pair: -1.0 if pair[0] is None else pair[0])
+    return test
+
+
+def _relative(positions: Array, hospital: NDArray[np.int64], patients: Sequence[Hashable | None]) -> Array:
+    """The rank of a slice among its patient's, from 0 to 1; slices at one position share a rank."""
+    codes: dict[Any, int] = {}
+    keys = zip(hospital.tolist(), patients, strict=True)  # ids may be unique within a hospital only
+    people = np.array([codes.setdefault(key, len(codes)) for key in keys])
+    order = np.lexsort((positions, people))
+    people, sorted_positions = people[order], positions[order]
+    counts = np.bincount(people)
+    ranks = np.arange(len(people)) - (np.cumsum(counts) - counts)[people] + 0.5
+    new = (np.diff(people, prepend=-1) != 0) | (np.diff(sorted_positions, prepend=np.nan) != 0)
+    place = np.cumsum(new) - 1
+    shared = np.bincount(place, ranks) / np.bincount(place)
+    relative = np.empty(len(people))
+    relative[order] = shared[place] / counts[people]
+    return relative
+
+
+def _rates(numbers: Array, truth: NDArray[np.bool_], train: NDArray[np.bool_]) -> Array:
+    """For each image the share of class 1 in its bin of training images, drawn towards the overall share."""
+    edges = np.unique(np.quantile(numbers[train], np.arange(1, BINS) / BINS))
+    bins = np.searchsorted(edges, numbers, side="right")
+    images = np.bincount(bins[train], minlength=len(edges) + 1)
+    hits = np.bincount(bins[train & truth], minlength=len(edges) + 1)
+    rates: Array = (hits + truth[train].mean()) / (images + 1)
+    return rates[bins]
+
+
+def _mean_auc(scores: Array, truth: NDArray[np.bool_], placement: Placement, part: int) -> float | None:
+    """The plain mean over the hospitals that have both classes in this part."""
+    import torch
+    from monai.metrics import compute_roc_auc
+
+    areas = []
+    for hospital in range(len(placement.hospitals)):
+        mine = (placement.hospital == hospital) & (placement.part == part)
+        if len(np.unique(truth[mine])) == 2:
+            area = compute_roc_auc(torch.from_numpy(scores[mine]), torch.from_numpy(truth[mine]).long())
+            areas.append(float(area))
+    return float(np.mean(areas)) if areas else None
