@@ -33,7 +33,7 @@ def refuse_other_targets(cohort: Cohort, task: Task) -> None:
     if (len(shape) == 4) != (task.name == "segmentation"):
         raise InputError(
             f"task = {task.name}: the targets have shape {shape}; "
-            "segmentation takes (n, 1, h, w) masks, classification (n,) classes"
+            "segmentation takes (n, masks, h, w), classification (n,) classes"
         )
 
 

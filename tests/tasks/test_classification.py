@@ -115,6 +115,109 @@ def test_a_missing_third_class_is_no_reason_to_warn(labels: list[int]) -> None:
     CLASSIFICATION.metrics(picks([0, 1, 2, 0], 3), torch.tensor(labels))
 
 
+def pairs(scores: list[float], inside: list[bool]) -> float:
+    """AUC, pair by pair."""
+    ours = [score for score, within in zip(scores, inside, strict=True) if within]
+    others = [score for score, within in zip(scores, inside, strict=True) if not within]
+    won = sum((1.0 if mine > other else 0.5 * (mine == other)) for mine in ours for other in others)
+    return won / (len(ours) * len(others))
+
+
+@pytest.mark.usefixtures("_no_warnings")
+@settings(max_examples=50, deadline=None)
+@given(
+    classes=st.integers(3, 6),
+    seed=st.integers(0, 1000),
+    answers=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20),
+)
+def test_macro_auc_counts_pairs_and_leaves_out_absent_classes(
+    classes: int, seed: int, answers: list[tuple[int, int]]
+) -> None:
+    # Six different answers of the network, so that many images tie.
+    known = torch.randn(6, classes, generator=torch.Generator().manual_seed(seed))
+    logits = known[[answer for answer, _ in answers]]
+    labels = [label % classes for _, label in answers]
+    present = sorted(set(labels))
+    seen = CLASSIFICATION.metrics(logits, torch.tensor(labels))["auc"]
+    if len(present) == 1:
+        assert math.isnan(seen)
+        return
+    probable = [[math.exp(x) / sum(map(math.exp, row)) for x in row] for row in logits.tolist()]
+    areas = [pairs([row[k] for row in probable], [label == k for label in labels]) for k in present]
+    assert seen == pytest.approx(sum(areas) / len(areas), abs=1e-9)
+
+
+def test_auc_of_three_classes_by_hand() -> None:
+    # Probabilities of class 0: e²/(e²+2), 1/3, then 1/(e³+2) three times: every pair is won.
+    logits = torch.tensor([[2.0, 0, 0], [0, 0, 0], [0, 3, 0], [0, 0, 3], [0, 0, 3]])
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    assert CLASSIFICATION.metrics(logits, labels)["auc"] == 1
+    # Now the second image is the least likely of class 0: 3 of 6 pairs are lost. 1 and 2 stay as they were.
+    logits[1, 0] = -5
+    assert CLASSIFICATION.metrics(logits, labels)["auc"] == pytest.approx((3 / 6 + 1 + 1) / 3)
+
+
+@pytest.mark.usefixtures("_no_warnings")
+def test_a_class_that_is_absent_and_never_guessed_does_not_count() -> None:
+    # Truth down, guess across: [[2, 1], [1, 2]] of classes 0 and 1; nothing of 2 and 3.
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    guesses = [0, 0, 1, 1, 1, 0]
+    two, four = (CLASSIFICATION.metrics(picks(guesses, count), labels) for count in (2, 4))
+    assert four["sensitivity"] == pytest.approx(2 / 3)
+    assert four["f1"] == pytest.approx(2 / 3)
+    assert four["specificity"] == pytest.approx((2 / 3 + 2 / 3 + 1 + 1) / 4)  # no false alarm of 2 and 3
+    assert four["accuracy"] == two["accuracy"] == pytest.approx(4 / 6)
+
+
+@pytest.mark.usefixtures("_no_warnings")
+def test_a_class_that_is_absent_but_guessed_costs_f1_and_specificity() -> None:
+    labels = torch.tensor([0, 0, 1, 1])
+    seen = CLASSIFICATION.metrics(picks([0, 2, 1, 1], 3), labels)
+    assert seen["sensitivity"] == pytest.approx((1 / 2 + 1) / 2)  # there is no image of 2 to be found
+    assert seen["f1"] == pytest.approx((2 / 3 + 1 + 0) / 3)
+    assert seen["specificity"] == pytest.approx((1 + 1 + 3 / 4) / 3)
+
+
+@pytest.mark.usefixtures("_no_warnings")
+def test_a_class_that_is_there_but_never_guessed_counts_as_missed() -> None:
+    seen = CLASSIFICATION.metrics(picks([0, 1, 0, 0], 3), torch.tensor([0, 1, 2, 2]))
+    assert seen["sensitivity"] == pytest.approx((1 + 1 + 0) / 3)
+    assert seen["f1"] == pytest.approx((2 / 4 + 1 + 0) / 3)
+    assert seen["specificity"] == pytest.approx((1 / 3 + 1 + 1) / 3)
+
+
+@pytest.mark.usefixtures("_no_warnings")
+def test_a_single_class_of_many_leaves_only_auc_undefined() -> None:
+    seen = CLASSIFICATION.metrics(picks([2, 2, 0, 2], 3), torch.full((4,), 2))
+    assert math.isnan(seen.pop("auc"))
+    assert seen == pytest.approx(
+        {"accuracy": 3 / 4, "sensitivity": 3 / 4, "specificity": (3 / 4 + 1) / 2, "f1": (6 / 7 + 0) / 2}
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(classes=st.integers(3, 6), seed=st.integers(0, 1000), images=st.integers(1, 20))
+def test_only_auc_can_be_undefined_with_many_classes(classes: int, seed: int, images: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(images, classes, generator=generator)
+    labels = torch.randint(0, classes, (images,), generator=generator)
+    seen = CLASSIFICATION.metrics(logits, labels)
+    assert math.isnan(seen.pop("auc")) == (len(labels.unique()) == 1)
+    assert all(0 <= value <= 1 for value in seen.values())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_network_that_answers_nan_has_no_auc_even_where_images_are_sorted(classes: int) -> None:
+    logits = torch.full((6, classes), math.nan)
+    assert math.isnan(CLASSIFICATION.metrics(logits, torch.arange(6) * classes // 6)["auc"])
+
+
+def test_the_losses_of_images_are_each_its_own() -> None:
+    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    expected = [-math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))), math.log(3)]
+    assert CLASSIFICATION.image_losses(logits, torch.tensor([2, 0])).tolist() == pytest.approx(expected)
+
+
 def test_the_loss_is_cross_entropy() -> None:
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     expected = (-math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) + math.log(3)) / 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ class Examples:
 
     Attributes:
         images: (n, channels, height, width); uint8 (0…255) or floating point.
-        targets: (n,) int64 class numbers, or (n, 1, height, width) masks of 0 and 1.
+        targets: (n,) int64 class numbers, or (n, masks, height, width) of 0 and 1; masks may overlap.
     """
 
     images: Tensor
@@ -52,10 +52,17 @@ class HospitalData:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The hospitals of one federation."""
+    """The hospitals of one federation.
+
+    Attributes:
+        name: what it is called.
+        hospitals: each with its own images.
+        about: where the images come from, for a reader; see `description.describe`.
+    """
 
     name: str
     hospitals: tuple[HospitalData, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_tensors(
@@ -157,11 +164,17 @@ def _check_part(where: str, examples: Examples, like: Examples) -> None:
     if targets.ndim not in (1, 4) or targets.ndim != like.targets.ndim:
         raise InputError(
             f"{where}: targets of shape {tuple(targets.shape)}; "
-            "give (n,) classes or (n, 1, h, w) masks, the same kind everywhere"
+            "give (n,) classes or (n, masks, h, w) of 0 and 1, the same kind everywhere"
         )
     if targets.ndim == 4:
         if targets.shape[-2:] != images.shape[-2:]:
             masks, pictures = tuple(targets.shape[-2:]), tuple(images.shape[-2:])
             raise InputError(f"{where}: masks of {masks} for images of {pictures}")
+        found, wanted = targets.shape[1], like.targets.shape[1]
+        if found != wanted or found == 0:
+            raise InputError(
+                f"{where}: {found} masks an image, the first hospital's training images have {wanted}; "
+                "give (n, masks, h, w) with the same masks everywhere, at least one, all 0 where nothing is"
+            )
         if not bool(((targets == 0) | (targets == 1)).all()):
             raise InputError(f"{where}: a mask has values other than 0 and 1; threshold it")

@@ -1,7 +1,9 @@
 """Classification: cross-entropy; AUC, accuracy, sensitivity, specificity and F1.
 
-Class 1 is the diseased one. With more than two classes AUC is the mean of one-against-rest, and the
-others are macro means.
+Of two classes, 1 is the diseased one. With more, AUC is the mean of one-against-rest and the others are macro
+means. A mean takes the classes for which its metric is defined, since a hospital's test images need not show
+every class: AUC and sensitivity those among the images, F1 also those only guessed (as 0), specificity all
+but one that every image has.
 """
 
 from __future__ import annotations
@@ -33,18 +35,21 @@ def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
         "accuracy": (predicted == labels).float().mean(),
     }
     for metric in _CONFUSION:
-        result[metric.removesuffix(" score")] = compute_confusion_matrix_metric(metric, matrix).mean()
+        result[metric.removesuffix(" score")] = compute_confusion_matrix_metric(metric, matrix).nanmean()
     return {name: float(value) for name, value in result.items()}
 
 
 def _auc(logits: Tensor, truth: Tensor, column: int) -> float:
-    """Area under the ROC curve of one class against the rest; NaN where only one of both is there."""
+    """Area under the ROC curve of one class against the rest; NaN where only one of both is there.
+
+    NaN also where an output is NaN: ranks of NaN are those of the images' order, so that AUC could be 1.
+    """
     if len(set(truth.tolist())) < 2:
         return math.nan
     others = [other for other in range(logits.shape[1]) if other != column]
     # Log-odds rather than probabilities, which round to 1 for a network that is very sure.
     odds = logits[:, column].double() - logits[:, others].double().logsumexp(1)
-    return float(compute_roc_auc(odds, truth))
+    return math.nan if odds.isnan().any() else float(compute_roc_auc(odds, truth))
 
 
 CLASSIFICATION = Task(

@@ -1,7 +1,9 @@
-"""Segmentation: soft Dice loss over the batch; hard Dice, IoU and 95 % Hausdorff distance per image.
+"""Segmentation: soft Dice loss over the batch; hard Dice, IoU and 95 % Hausdorff distance per image and mask.
 
-The authors report soft Dice over a batch; silodp thresholds at 0.5 and averages over images. Soft Dice over a
-batch ties its images together, so DP-SGD, which clips one image's gradient, takes soft Dice per image.
+An image has one mask or several, which may overlap: each is a sigmoid of its own, and losses and metrics are
+means over them. The authors report soft Dice over a batch; silodp thresholds at 0.5 and averages over images.
+Soft Dice over a batch ties its images together, so DP-SGD, which clips one image's gradient, takes soft Dice
+per image.
 """
 
 from __future__ import annotations
@@ -30,26 +32,30 @@ def _image_losses(logits: Tensor, masks: Tensor) -> Tensor:
 
 def _quick_metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
     predicted, truth = (logits > 0).float(), masks.float()
-    # ignore_empty would leave out images without gland; with it off, finding none there counts as 1.
+    # ignore_empty would leave out masks without gland; with it off, finding none there counts as 1.
     dice = compute_dice(predicted, truth, ignore_empty=False)
     iou = compute_iou(predicted, truth, ignore_empty=False)
-    return {"dice": float(dice.mean()), "iou": float(iou.mean())}
+    result = {"dice": float(dice.mean()), "iou": float(iou.mean())}
+    if dice.shape[1] > 1:
+        result |= {f"dice_{number}": float(mask) for number, mask in enumerate(dice.mean(0), start=1)}
+    return result
 
 
 def _metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
-    """Hausdorff distance in pixels; where one of both masks is empty it is the image's diagonal."""
-    predicted, truth = (logits > 0).float(), masks.float()
-    found = (predicted.flatten(1).any(1) & truth.flatten(1).any(1)).nonzero()[:, 0]
-    distances = torch.full((len(masks),), math.hypot(*masks.shape[-2:]))
-    both_empty = ~(predicted.flatten(1).any(1) | truth.flatten(1).any(1))
-    distances[both_empty.cpu()] = 0.0
+    """Hausdorff distance in pixels; where a mask is empty on one side only it is the image's diagonal."""
+    # Each mask as an image of its own, for one may be empty where another is not.
+    predicted, truth = (part.float().flatten(0, 1)[:, None] for part in (logits > 0, masks))
+    is_predicted, is_true = (part.flatten(1).any(1) for part in (predicted, truth))
+    found = (is_predicted & is_true).nonzero()[:, 0]
+    distances = torch.full((len(truth),), math.hypot(*masks.shape[-2:]))
+    distances[~(is_predicted | is_true).cpu()] = 0.0
     if len(found):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # MONAI's own call of its own deprecated option
             measured = compute_hausdorff_distance(
                 predicted[found], truth[found], include_background=True, percentile=95
             )
-        distances[found.cpu()] = measured.mean(1).float().cpu()
+        distances[found.cpu()] = measured[:, 0].float().cpu()
     return _quick_metrics(logits, masks) | {"hd95": float(distances.mean())}
 
 
