@@ -26,13 +26,12 @@ from silodp.cohorts.synthetic import (
     to_bytes,
 )
 from silodp.cohorts.synthetic_head import GREY, Head, Scanner, draw_calcifications, draw_head, draw_streaks
+from silodp.cohorts.windows import WINDOWS
 from silodp.errors import InputError
 
 STREAM = 1  # keeps these random streams apart from the MRI ones
 SLICES_A_PATIENT = (2, 6)
 SHARE_WITHOUT_BLEED = 0.2  # of a bleeding patient's slices
-
-WINDOWS = ((40.0, 80.0), (80.0, 200.0), (600.0, 2800.0))  # (level, width): brain, subdural, bone
 
 SUBTYPES = ("intraparenchymal", "subdural", "epidural", "intraventricular", "subarachnoid")
 VENTRICLE_LEVELS = (0.36, 0.72)  # below and above, there is no ventricle to bleed into
