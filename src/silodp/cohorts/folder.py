@@ -1,0 +1,407 @@
+"""A folder of files, known by place: `hospital/class/*`, or `hospital/images/*` with `hospital/masks/*`.
+
+Files are pictures, DICOM or NIfTI. Hospitals may be missing. Folders train, validation and test, on top or in
+each hospital, tell the part. Folders in masks (`masks/gland`, `masks/lesion`) are several masks of an image.
+`patients.csv` (file, patient, and any features) or `cohort.patient_pattern` tell the patient of a picture.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
+from silodp.cohorts.dicom import DICOM, read_dicom, read_dicom_image
+from silodp.cohorts.nifti import NIFTI, is_nifti, read_nifti, volume_name
+from silodp.cohorts.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+IMAGES = {"image", "images", "imagestr"}
+MASKS = {"mask", "masks", "label", "labels", "labelstr", "segmentation", "segmentations"}
+MASK_ENDING = re.compile(r"[_-](mask|seg|segmentation|label)s?$", re.IGNORECASE)
+_PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
+_NO = re.compile(r"(no|non|not|without) ")
+_BESIDE = {"thumbs.db", "desktop.ini"}
+_LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
+PATIENTS = "patients.csv"
+COLUMNS = ("file", "patient")
+
+Features = Mapping[str, Mapping[str, Any]]
+_Scans = tuple[list[Scan], tuple[str, ...], list[Problem]]  # with the names of classes or masks
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file, what the folders above it tell, and the rest of its path: a class or a role, then its name."""
+
+    name: str
+    rest: tuple[str, ...]
+    hospital: str | None = None
+    part: str | None = None
+
+
+def scan(root: Path, settings: CohortSettings) -> Catalogue:
+    """Looks at names only, and at `patients.csv`."""
+    pattern = patient_pattern(settings)
+    if not root.is_dir():
+        raise InputError(
+            f"cohort.path = {root}: a file, and cohort.kind = folder reads {_LAYOUTS}; give a folder"
+        )
+    names, notes = _images_below(root)
+    found, problems = _located(names, root)
+    paired = _is_paired(found, root)
+    scans, classes, more = _of_pairs(root, found, settings) if paired else _of_classes(root, found)
+    problems += more
+    features: Features = {}
+    lists = (root / PATIENTS,) if (root / PATIENTS).is_file() else ()
+    for path in lists:
+        scans, features, more = _with_patients_csv(path, scans, needed=pattern is None)
+        problems += more
+    scans, more = with_pattern(scans, pattern)
+    problems += more
+    if any(each.patient is None and not _is_dicom(each.name) for each in scans):
+        notes.append(
+            "the files do not tell patients: each image counts as one; set cohort.patient_pattern, or write "
+            f"{PATIENTS} with the columns {' and '.join(COLUMNS)}"
+        )
+    target: Literal["class", "mask"] = "mask" if paired else "class"
+    read = partial(_read, settings=settings, features=features)
+    return Catalogue(
+        "folder",
+        root,
+        _layout(scans, paired),
+        target,
+        classes,
+        tuple(sorted(scans, key=lambda scan: scan.name)),
+        read,
+        tuple(sorted(problems, key=str)),
+        tuple(notes),
+        lists,
+    )
+
+
+def read_files(scan: Scan, settings: CohortSettings) -> Pictures:
+    """One image of any kind, with its class or with the masks in its further files."""
+    image, masks = scan.files[0], scan.files[1:]
+    only = bool(settings.with_mask_only)
+    if is_nifti(image):
+        return read_nifti(scan, settings.mask_labels, only)
+    pictures = (
+        read_dicom(scan, settings.channels) if _is_dicom(image) else one_picture(scan, read_picture(image))
+    )
+    if not masks:
+        return pictures
+    return with_masks(pictures, [_mask_numbers(mask) for mask in masks], settings.mask_labels, only)
+
+
+def files_below(root: Path) -> list[str]:
+    """The names of all visible files below a folder, also below links, in their order."""
+    names = []
+    for folder, folders, files in os.walk(root, followlinks=True):
+        here = os.path.realpath(folder)
+        # A link to a folder above would be walked again and again.
+        folders[:] = [
+            name
+            for name in folders
+            if _visible(name) and not Path(here).is_relative_to(os.path.realpath(os.path.join(folder, name)))
+        ]
+        below = PurePosixPath(Path(folder).relative_to(root).as_posix())
+        names += [str(below / name) for name in files if _visible(name)]
+    return sorted(names)
+
+
+def without_ending(name: str) -> str:
+    return volume_name(name) if is_nifti(name) else name.removesuffix(PurePosixPath(name).suffix)
+
+
+def patient_pattern(settings: CohortSettings) -> re.Pattern[str] | None:
+    """`cohort.patient_pattern`, or why it cannot be used."""
+    if settings.patient_pattern is None:
+        return None
+    field = f"cohort.patient_pattern = {settings.patient_pattern}"
+    way = r"write the patient's part of a file's path in one pair of brackets, such as patient_(\d+)"
+    try:
+        pattern = re.compile(settings.patient_pattern)
+    except re.error as error:
+        raise InputError(f"{field}: not a regular expression ({error}); {way}") from None
+    if pattern.groups != 1:
+        raise InputError(f"{field}: it has {pattern.groups} groups; {way}")
+    return pattern
+
+
+def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[list[Scan], list[Problem]]:
+    """The scans with the patients that a pattern finds in their names; without one, as they are."""
+    if pattern is None:
+        return scans, []
+    found = [(scan, match[1] if (match := pattern.search(scan.name)) else None) for scan in scans]
+    what = "cohort.patient_pattern finds no patient in its name"
+    problems = [Problem(scan.name, what) for scan, patient in found if not patient]
+    return [replace(scan, patient=patient) for scan, patient in found if patient], problems
+
+
+def _read(scan: Scan, settings: CohortSettings, features: Features) -> Pictures:
+    pictures = read_files(scan, settings)
+    more = features.get(scan.name, {})
+    return replace(
+        pictures,
+        rows=tuple(replace(row, features={**row.features, **more}) for row in pictures.rows),
+    )
+
+
+def _mask_numbers(path: Path) -> NDArray[np.int64]:
+    """(frames, height, width) of the label numbers in a mask's file."""
+    if is_nifti(path):
+        raise Unreadable(f"its mask {path.name} is a volume, the image is not")
+    if _is_dicom(path):
+        return whole_numbers(read_dicom_image(path).pixels[:, 0])
+    return read_mask_picture(path)[None]
+
+
+def _is_dicom(path: Path | str) -> bool:
+    return str(path).lower().endswith(DICOM)
+
+
+def _visible(name: str) -> bool:
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+def _images_below(root: Path) -> tuple[list[str], list[str]]:
+    """All files that hold images, and a note on others."""
+    names = files_below(root)
+    images = [name for name in names if name.lower().endswith((*PICTURES, *DICOM, *NIFTI))]
+    others = [
+        PurePosixPath(name)
+        for name in sorted(set(names) - set(images))
+        if not name.lower().endswith((".csv", *_BESIDE))
+        and not PurePosixPath(name).stem.lower().startswith(("readme", "license"))
+    ]
+    kinds = ", ".join(sorted({path.suffix or "no ending" for path in others}))
+    if not images:
+        there = f"{len(others)} files ({kinds})" if others else "none at all"
+        endings = ", ".join((*PICTURES, *DICOM, *NIFTI))
+        raise InputError(
+            f"cohort.path = {root}: no image below it, but {there}; a folder cohort has {_LAYOUTS}, "
+            f"with the endings {endings}"
+        )
+    return images, [f"{len(others)} files of other kinds were left out ({kinds})"] if others else []
+
+
+def _located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem]]:
+    """Takes part and hospital off every path."""
+    found = _by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
+    inner = [each for each in found if len(each.rest) > 1]
+    if any(len(each.rest) > 2 for each in inner) and not any(_is_role(each) for each in inner):
+        hospitals = defaultdict(list)
+        for each in inner:
+            hospitals[each.rest[0]].append(replace(each, hospital=each.rest[0], rest=each.rest[1:]))
+        inner = [each for mine in hospitals.values() for each in _by_part(mine, root)]
+    if not (located := [each for each in inner if len(each.rest) > 1]):
+        raise InputError(
+            f"cohort.path = {root}: {len(names)} images that lie in no folder of a class or of images, such "
+            f"as {names[0]}; a folder cohort has {_LAYOUTS}"
+        )
+    outside = set(names) - {each.name for each in located}
+    return located, [Problem(name, "lies beside the folders of images, in none of them") for name in outside]
+
+
+def _by_part(found: list[Found], root: Path) -> list[Found]:
+    """Takes the part off where the folders are parts, and all of them are."""
+    folders = {each.rest[0] for each in found if len(each.rest) > 1}
+    parts = {folder for folder in folders if folder.lower() in _PARTS}
+    if any(each.part for each in found) or not parts:
+        return found
+    if parts != folders:
+        where = next(each.name for each in found if each.rest[0] in parts)
+        raise InputError(
+            f"cohort.path = {root}: folders of parts ({', '.join(sorted(parts))}) beside others "
+            f"({', '.join(sorted(folders - parts)[:3])}), at {where}; rename or move the ones or the others"
+        )
+    return [
+        replace(each, part=_PARTS[each.rest[0].lower()], rest=each.rest[1:]) if len(each.rest) > 1 else each
+        for each in found
+    ]
+
+
+def _is_role(found: Found) -> bool:
+    return found.rest[0].lower() in IMAGES | MASKS
+
+
+def _is_paired(found: Sequence[Found], root: Path) -> bool:
+    """Whether the folders hold images with masks rather than classes."""
+    paired = {each.hospital: each.name for each in found if _is_role(each)}
+    others = [each.name for each in found if each.hospital not in paired]
+    if paired and others:
+        raise InputError(
+            f"cohort.path = {root}: {next(iter(paired.values()))} is in a folder of images or masks, but "
+            f"{others[0]} in one of a class; give all hospitals masks, or all classes"
+        )
+    return bool(paired)
+
+
+def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
+    classes = _class_names({each.rest[0] for each in found}, root)
+    places = {(each.rest[0], each.hospital) for each in found}
+    hospitals = {hospital for _, hospital in places}
+    if len(hospitals) > 1 and len(places) == len(classes):
+        raise InputError(
+            f"cohort.path = {root}: no two of the folders {', '.join(sorted(map(str, hospitals))[:3])} have "
+            f"a class in common ({', '.join(classes[:3])}); a folder cohort has {_LAYOUTS}"
+        )
+    number = {name: index for index, name in enumerate(classes)}
+    return [_scan(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, []
+
+
+def _scan(found: Found, files: tuple[Path, ...], label: int | None = None) -> Scan:
+    patient = without_ending(found.name) if is_nifti(found.name) else None  # a volume shows one person
+    return Scan(found.name, files, label, found.hospital, patient, found.part)
+
+
+def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
+    """Alphabetical, or by number; the healthy class first, so that 1 is the disease where there are two."""
+    classes = sorted(names, key=lambda name: (name.zfill(9) if name.isdecimal() else name.casefold(), name))
+    alike = [name for name, count in Counter(name.casefold() for name in classes).items() if count > 1]
+    if alike:
+        raise InputError(
+            f"cohort.path = {root}: folders of classes whose names differ in capitals only "
+            f"({', '.join(alike)}); name them alike"
+        )
+    words = {name: re.sub(r"[\s_-]+", " ", name.casefold()) for name in classes}
+    healthy = [name for name, text in words.items() if text in _HEALTHY or _NO.match(text)]
+    if len(healthy) == 1:
+        classes.sort(key=lambda name: name != healthy[0])
+    return tuple(classes)
+
+
+def pair(
+    root: Path, images: Sequence[Found], masks: Sequence[Found], kinds: tuple[str, ...] = ()
+) -> tuple[list[Scan], list[Problem]]:
+    """Images with their masks, by name; a mask's may end in _mask, _seg, _segmentation or _label.
+
+    Args:
+        root: where names begin.
+        images: of all hospitals and parts.
+        masks: likewise; an image's is in its own hospital and part.
+        kinds: folders of masks, from each of which an image needs one; without any, it needs one.
+    """
+    problems: list[Problem] = []
+    groups = defaultdict(list)
+    for image in images:
+        groups[_key(image, image.rest[1:])].append(image)
+    of_image: dict[Any, dict[str, str]] = defaultdict(dict)
+    for mask in masks:
+        kind, rest = (mask.rest[1], mask.rest[2:]) if kinds else ("", mask.rest[1:])
+        if not rest:
+            problems.append(Problem(mask.name, f"lies beside the folders of masks ({', '.join(kinds)})"))
+            continue
+        key = _key(mask, rest)
+        key = key if key in groups else (*key[:2], MASK_ENDING.sub("", key[2]))
+        if key not in groups:
+            problems.append(Problem(mask.name, "is a mask without an image"))
+        elif kind in of_image[key]:
+            problems.append(Problem(mask.name, f"is a second mask of {groups[key][0].name}"))
+        else:
+            of_image[key][kind] = mask.name
+    scans = []
+    for key, (image, *twins) in groups.items():
+        missing = [kind for kind in kinds or ("",) if kind not in of_image[key]]
+        if twins:
+            what = "shares its name with another image, so that masks cannot tell them apart"
+            problems += [Problem(each.name, what) for each in (image, *twins)]
+        elif missing:
+            problems.append(Problem(image.name, f"has no mask {' and '.join(missing)}".strip()))
+        else:
+            mine = (image.name, *(of_image[key][kind] for kind in kinds or ("",)))
+            scans.append(_scan(image, tuple(root / name for name in mine)))
+    return scans, problems
+
+
+def _key(found: Found, rest: tuple[str, ...]) -> tuple[str | None, str | None, str]:
+    """What an image and its mask have in common."""
+    return (found.hospital, found.part, without_ending("/".join(rest)))
+
+
+def _of_pairs(root: Path, found: Sequence[Found], settings: CohortSettings) -> _Scans:
+    images = [each for each in found if each.rest[0].lower() in IMAGES]
+    masks = [each for each in found if each.rest[0].lower() in MASKS]
+    problems = [
+        Problem(each.name, f"lies in {each.rest[0]}, a folder neither of images nor of masks")
+        for each in found
+        if not _is_role(each)
+    ]
+    nested, kinds = ({each.rest[1] for each in some if len(each.rest) > 2} for some in (images, masks))
+    if nested & kinds:  # both are in the same folders, such as those of patients
+        kinds = set()
+    if kinds and settings.mask_labels:
+        raise InputError(
+            f"cohort.mask_labels = {list(settings.mask_labels)}: the masks are in folders of their own "
+            f"({', '.join(sorted(kinds))}), each file one mask; leave the setting out"
+        )
+    scans, more = pair(root, images, masks, tuple(sorted(kinds)))
+    return scans, tuple(sorted(kinds)) or tuple(map(str, settings.mask_labels or ("mask",))), problems + more
+
+
+def _with_patients_csv(
+    path: Path, scans: Sequence[Scan], needed: bool
+) -> tuple[list[Scan], Features, list[Problem]]:
+    """The scans with their patients, and what further columns tell of them."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            columns, rows = list(reader.fieldnames or ()), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cohort.path = {path}: cannot be read ({error}); save it as csv in UTF-8") from None
+    if missing := [column for column in COLUMNS if column not in columns]:
+        there = ", ".join(columns) or "none"
+        raise InputError(f"cohort.path = {path}: the column {missing[0]} is missing; it has {there}")
+    patients: dict[str, str] = {}
+    features: dict[str, dict[str, Any]] = {}
+    problems = []
+    for row in rows:
+        name = (row["file"] or "").replace("\\", "/").removeprefix("./")
+        if name in patients or not name:
+            what = f"is in {path.name} more than once" if name else "has a row that names no file"
+            problems.append(Problem(name or path.name, what))
+            continue
+        if not (path.parent / name).is_file():
+            problems.append(Problem(name, f"is in {path.name}, but there is no such file"))
+        patients[name] = (row["patient"] or "").strip()
+        more = {column: text for column, text in row.items() if column not in (None, *COLUMNS) and text}
+        features[name] = {column: _value(text) for column, text in more.items()}
+    if needed:
+        lacking = [scan for scan in scans if not patients.get(scan.name)]
+        problems += [Problem(scan.name, f"has no patient in {path.name}") for scan in lacking]
+        scans = [replace(scan, patient=patients[scan.name]) for scan in scans if patients.get(scan.name)]
+    return list(scans), features, problems
+
+
+def _value(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _layout(scans: Sequence[Scan], paired: bool) -> str:
+    hospitals = len({scan.hospital for scan in scans} - {None})
+    named = f"in {hospitals} hospitals" if hospitals > 1 else "in one hospital"
+    where = named if hospitals else "that name no hospital"
+    parts = ", already divided into parts" if any(scan.part for scan in scans) else ""
+    return f"folders of {'images and masks' if paired else 'classes'} {where}{parts}"

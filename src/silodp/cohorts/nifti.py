@@ -1,0 +1,129 @@
+"""NIfTI volumes as the axial slices that radiologists look at: front up, the patient's right on the left.
+
+Orientation comes from the file's affine (nibabel), so that a volume whose axes are stored in any order gives
+the same pictures. Brightness is scaled once a volume, so that its slices stay comparable.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
+from silodp.cohorts.pixels import as_unit, split_masks, whole_numbers
+
+NIFTI = (".nii.gz", ".nii")
+NEAR = 2.0  # voxels by which the corners of two volumes may differ while they show the same place
+
+
+def is_nifti(path: Path | str) -> bool:
+    return str(path).lower().endswith(NIFTI)
+
+
+def volume_name(name: str) -> str:
+    """Without .nii or .nii.gz."""
+    ending = next((ending for ending in NIFTI if name.lower().endswith(ending)), "")
+    return name[: len(name) - len(ending)]
+
+
+def read_nifti(
+    scan: Scan, mask_labels: tuple[int, ...] | None = None, with_mask_only: bool = False
+) -> Pictures:
+    """The slices of one volume, from the feet upwards.
+
+    Args:
+        scan: its first file is the volume; others are masks. Without any, each slice gets the scan's label.
+        mask_labels: of a single mask's file, each value a mask of its own.
+        with_mask_only: leave out slices where the mask is empty. Otherwise only blank slices are left out
+            (the constant ones that registration puts at a volume's ends), unless something is marked there.
+    """
+    try:
+        return _slices(scan, mask_labels, with_mask_only)
+    except Unreadable:
+        raise
+    except Exception as error:  # nibabel, gzip and zlib each raise their own kinds on damaged files
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        for path in scan.files:
+            reason = reason.replace(str(path), path.name)
+        raise Unreadable(f"it is no whole NIfTI file: {reason}") from error
+
+
+def _slices(scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: bool) -> Pictures:
+    image, codes = _canonical(scan.files[0])
+    slices = _as_seen(as_unit(image.get_fdata(dtype=np.float32)))
+    count, height, width = slices.shape
+    kept = slices.min((1, 2)) < slices.max((1, 2))
+    if len(scan.files) > 1:
+        labels = mask_labels if len(scan.files) == 2 else None
+        masks = [split_masks(_mask(path, image, codes), labels) for path in scan.files[1:]]
+        targets: NDArray[Any] = np.concatenate(masks, axis=1)
+        marked = targets.any((1, 2, 3))
+        kept = marked if with_mask_only else marked | kept
+        if not kept.any():
+            raise Unreadable("its mask is empty, and cohort.with_mask_only leaves nothing of it")
+    else:
+        targets = np.full(count, -1 if scan.label is None else scan.label)
+    spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
+    rows = tuple(
+        scan.row(
+            name=f"{scan.name}#{index}",
+            size=(height, width),
+            features={"slice": float(index), "spacing": spacing},
+        )
+        for index in np.flatnonzero(kept).tolist()
+    )
+    return Pictures(np.ascontiguousarray(slices[kept][:, None]), targets[kept], rows)
+
+
+def _canonical(path: Path, what: str = "it") -> tuple[Any, tuple[str, ...]]:
+    """A volume with its axes to the right, to the front and upwards, and which way they went in the file."""
+    nibabel = _nibabel()
+    image = nibabel.squeeze_image(nibabel.load(path))  # a fourth axis of one
+    if len(image.shape) != 3:
+        raise Unreadable(f"{what} has the shape {_times(image.shape)}; save one volume of three axes a file")
+    return nibabel.as_closest_canonical(image), nibabel.aff2axcodes(image.affine)
+
+
+def _as_seen(volume: NDArray[Any]) -> NDArray[Any]:
+    """(right, front, up) as (slice, row, column)."""
+    return volume[::-1, ::-1].transpose(2, 1, 0)
+
+
+def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[np.int64]:
+    """(slice, row, column) of the label numbers of a volume's mask."""
+    if not is_nifti(path):
+        raise Unreadable(f"its mask {path.name} is no NIfTI volume, the image is one")
+    mask, mask_codes = _canonical(path, "its mask")
+    if mask.shape != image.shape:
+        raise Unreadable(f"its mask has {_times(mask.shape)} voxels, the image {_times(image.shape)}")
+    # A mask that lost its position still has the image's order of voxels. One whose axes also go another way
+    # may or may not have been turned: whichever we guess, half of such masks would be mirrored.
+    if mask_codes != codes and (apart := _apart(mask, image)) > NEAR:
+        raise Unreadable(
+            f"its mask has the axes {''.join(mask_codes)} and lies {apart:.0f} voxels off, the image "
+            f"{''.join(codes)}; save the mask with the image's affine"
+        )
+    return _as_seen(whole_numbers(np.asanyarray(mask.dataobj)))
+
+
+def _apart(mask: Any, image: Any) -> float:
+    """The longest way between the same corner of two volumes, in voxels of the coarsest axis."""
+    affines = _nibabel().affines
+    corners = np.array(list(product(*((0, length - 1) for length in image.shape))))
+    ways = affines.apply_affine(mask.affine, corners) - affines.apply_affine(image.affine, corners)
+    return float(np.linalg.norm(ways, axis=1).max() / affines.voxel_sizes(image.affine).max())
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _nibabel() -> Any:
+    """Imported when needed; half of its functions have no types."""
+    import nibabel
+
+    return nibabel

@@ -1,0 +1,193 @@
+"""Prostate MRI of several sites, in the two forms in which it is passed on.
+
+- NIfTI volumes, one folder a site: `SITE/Case00.nii.gz` with `SITE/Case00_segmentation.nii.gz`, or equal
+  names in `SITE/Image` and `SITE/Mask`.
+- 2D slices with lists, as the paper's authors and NVIDIA FLARE's example prepare them: `SITE.json` with
+  training, validation and testing, each of {"image": "SITE/Image/CASE/12.png", "label": "SITE/Mask/…"}.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
+from silodp.cohorts.folder import (
+    IMAGES,
+    MASK_ENDING,
+    MASKS,
+    Found,
+    files_below,
+    pair,
+    patient_pattern,
+    read_files,
+    with_pattern,
+    without_ending,
+)
+from silodp.cohorts.nifti import is_nifti
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+LISTS = {"training": "train", "validation": "validation", "testing": "test"}
+_LAST_NUMBER = re.compile(r"(\d+)\D*$")
+_WANTED = (
+    "prostate data are either one folder a site with NIfTI volumes (SITE/Case00.nii.gz with "
+    "SITE/Case00_segmentation.nii.gz, or SITE/Image and SITE/Mask), or slices with a list SITE.json a site"
+)
+
+
+def scan(root: Path, settings: CohortSettings) -> Catalogue:
+    """Looks at names and lists only. Where there are lists, they say what belongs to the cohort."""
+    pattern = patient_pattern(settings)
+    if not root.is_dir():
+        raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
+    lists, notes = _lists(root)
+    if lists:
+        scans, problems = _from_lists(root, lists)
+        layout = f"slices of {len(lists)} sites by json lists"
+        split = "parts as in the json lists"
+    else:
+        scans, problems, more_notes = _from_volumes(root)
+        notes += more_notes
+        layout = f"NIfTI volumes of {len({scan.hospital for scan in scans})} sites"
+        split = "split 50/25/25 as in the paper's text"
+    scans, more = with_pattern(scans, pattern)
+    if settings.shares is None:
+        notes.append(split)
+    return Catalogue(
+        "prostate",
+        root,
+        layout,
+        "mask",
+        tuple(map(str, settings.mask_labels or ("gland",))),
+        tuple(sorted(scans, key=lambda scan: scan.name)),
+        partial(_read, settings=settings),
+        tuple(sorted(problems + more, key=str)),
+        tuple(notes),
+        tuple(lists),
+    )
+
+
+def _read(scan: Scan, settings: CohortSettings) -> Pictures:
+    pictures = read_files(scan, settings)
+    number = _LAST_NUMBER.search(without_ending(PurePosixPath(scan.name).name))
+    if is_nifti(scan.name) or number is None:
+        return pictures
+    rows = (replace(row, features={**row.features, "slice": float(number[1])}) for row in pictures.rows)
+    return replace(pictures, rows=tuple(rows))
+
+
+def _from_volumes(root: Path) -> tuple[list[Scan], list[Problem], list[str]]:
+    """Pairs of an image and its segmentation, within each site, and a note on folders without any."""
+    names = files_below(root)
+    images: list[Found] = []
+    masks: list[Found] = []
+    problems = []
+    for name in filter(is_nifti, names):
+        site, *folders, file = PurePosixPath(name).parts if "/" in name else ("", name)
+        folder = folders[0].lower() if folders else ""
+        if not site:
+            problems.append(Problem(name, "lies beside the folders of sites, in none of them"))
+        elif len(folders) > 1 or folder not in {"", *IMAGES, *MASKS}:
+            problems.append(
+                Problem(name, f"lies in {'/'.join(folders)}, where neither images nor masks are read")
+            )
+        else:
+            is_mask = folder in MASKS if folder else MASK_ENDING.search(without_ending(file)) is not None
+            (masks if is_mask else images).append(Found(name, (folder, file), hospital=site))
+    if not images and not masks:
+        there = ", ".join(sorted({path.name for path in root.iterdir()})[:5]) or "nothing"
+        strays = f"{len(problems)} NIfTI volumes elsewhere, such as {problems[0].name}, " if problems else ""
+        raise InputError(f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}")
+    scans, more = pair(root, images, masks)
+    without = {name.partition("/")[0] for name in names if "/" in name}
+    without -= {name.partition("/")[0] for name in filter(is_nifti, names)}
+    notes = [f"{', '.join(sorted(without))}: no NIfTI volume there, so left out"] if without else []
+    return [_named(scan) for scan in scans], problems + more, notes
+
+
+def _named(scan: Scan) -> Scan:
+    """With the volume as the patient, whichever folder of its site it lies in."""
+    return replace(scan, patient=f"{scan.hospital}/{without_ending(PurePosixPath(scan.name).name)}")
+
+
+def _lists(root: Path) -> tuple[dict[Path, Mapping[str, Any]], list[str]]:
+    """The lists in the root and in the folders directly below, and notes on those that are not used."""
+    found: dict[Path, Mapping[str, Any]] = {}
+    for path in sorted((*root.glob("*.json"), *root.glob("*/*.json"))):
+        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+        if hidden or path.name == "dataset.json":  # the latter is the Decathlon's description of a site
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"cohort.path = {path}: cannot be read as JSON ({error}); mend or remove it"
+            ) from None
+        if isinstance(content, dict) and not LISTS.keys().isdisjoint(content):
+            found[path] = content
+            _check_list(path, content)
+    images = {path: {entry["image"] for name in LISTS for entry in found[path][name]} for path in found}
+    for path in found:
+        others = [images[other] for other in found if other != path]
+        if len(others) > 1 and images[path] == set().union(*others):
+            note = f"{path.relative_to(root).as_posix()} was left out: it repeats what the other lists hold"
+            return {other: found[other] for other in found if other != path}, [note]
+    sites = defaultdict(list)
+    for path in found:
+        sites[_site(path)].append(path)
+    for site, paths in sites.items():
+        if len(paths) > 1:
+            both = " and ".join(str(path.relative_to(root)) for path in paths)
+            raise InputError(f"cohort.path = {root}: {both} are both lists of {site}; remove one")
+    return found, []
+
+
+def _check_list(path: Path, content: Mapping[str, Any]) -> None:
+    form = 'a list has training, validation and testing, each of {"image": …, "label": …}'
+    for name in LISTS:
+        if not isinstance(content.get(name), list):
+            raise InputError(f"cohort.path = {path}: {name} is missing or no list; {form}")
+        for number, entry in enumerate(content[name]):
+            for key in ("image", "label"):
+                if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
+                    raise InputError(f"cohort.path = {path}: {name}[{number}] has no {key}; {form}")
+
+
+def _site(path: Path) -> str:
+    return path.stem.removeprefix("client_")  # as FLARE's example names its lists
+
+
+def _from_lists(root: Path, lists: Mapping[Path, Mapping[str, Any]]) -> tuple[list[Scan], list[Problem]]:
+    scans: dict[str, Scan] = {}
+    problems = []
+    below = sorted(path for path in root.iterdir() if path.is_dir())
+    for path, content in lists.items():
+        site = _site(path)
+        bases = (root, path.parent, *below)
+        for name, part in LISTS.items():
+            where = f"{path.relative_to(root).as_posix()} ({name})"
+            for entry in content[name]:
+                files = {key: _find(bases, entry[key]) for key in ("image", "label")}
+                missing = [entry[key] for key, file in files.items() if not file.is_file()]
+                problems += [Problem(file, f"is in {where}, but there is no such file") for file in missing]
+                image = PurePosixPath(entry["image"])
+                if str(image) in scans:
+                    problems.append(Problem(str(image), f"is listed again in {where}"))
+                elif not missing:
+                    case = without_ending(image.name) if is_nifti(image.name) else image.parent.name
+                    scans[str(image)] = Scan(
+                        str(image), tuple(files.values()), None, site, f"{site}/{case}", part
+                    )
+    return list(scans.values()), problems
+
+
+def _find(bases: Sequence[Path], name: str) -> Path:
+    """A listed file: below the root, beside its list, or in a folder of the root that holds the images."""
+    return next((base / name for base in bases if (base / name).is_file()), bases[0] / name)
