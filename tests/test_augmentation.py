@@ -60,6 +60,27 @@ def test_masks_stay_binary_and_move_with_their_images() -> None:
     assert not torch.equal(moved, masks)
 
 
+def test_each_of_many_masks_goes_where_the_image_goes() -> None:
+    """Overlapping masks move as each would alone, whatever the others and the image's channels are."""
+    masks = torch.zeros(30, 3, SIZE, SIZE)
+    masks[:, 0, 12:34, 34:56] = 1
+    masks[:, 1, 20:40, 10:44] = 1  # over a part of the first
+    images = torch.rand(30, 3, SIZE, SIZE)
+    moved_images, moved = affine_flip(images, masks, chance())
+    assert moved is not None
+    assert moved.shape == masks.shape
+    assert set(moved.unique().tolist()) == {0.0, 1.0}
+    assert not bool(moved[:, 2].any())
+    for number in range(3):
+        again, alone = affine_flip(images, masks[:, [number]], chance())
+        assert torch.equal(again, moved_images)
+        assert alone is not None
+        assert torch.equal(alone, moved[:, [number]])
+    both = affine_flip(images, (masks[:, [0]] * masks[:, [1]]), chance())[1]
+    assert both is not None
+    assert torch.equal(both, moved[:, [0]] * moved[:, [1]])
+
+
 def test_nothing_but_flips_is_left_without_rotation_and_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     still(monkeypatch, "ROTATION", "SHIFT")
     images = torch.rand(2_000, 1, 8, 8, generator=chance(1))

@@ -45,7 +45,7 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
     result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=seen.append)
     names = {path.name for path in result.folder.iterdir()} - {".lock"}
     assert names == {
-        "experiment.toml", "metrics.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt",
+        "experiment.toml", "cohort.json", "metrics.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt",
         "model.safetensors", "model-best.safetensors",
     }  # fmt: skip
     rounds = lines(result.folder, "metrics.jsonl")

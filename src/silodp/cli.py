@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from silodp.cli_data import data
 from silodp.errors import InputError
 
 app = typer.Typer(
@@ -21,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+app.add_typer(data, name="data")
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")]
@@ -45,8 +48,8 @@ def run(
     wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
     loaded = Experiment.load(experiment, wanted)
     folder = out or free_folder(loaded.name)
-    with _interruptible(folder), progress(loaded.name, loaded.rounds) as on_round:
-        result = train(loaded, out=folder, device=device, on_round=on_round)
+    with _interruptible(folder), progress(loaded.name, loaded.rounds) as (on_round, on_read):
+        result = train(loaded, out=folder, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
 
 
@@ -62,8 +65,8 @@ def resume(
     from silodp.training import resume as resume_run
 
     loaded = read_experiment(folder)
-    with _interruptible(folder), progress(loaded.name, loaded.rounds) as on_round:
-        result = resume_run(folder, device=device, on_round=on_round)
+    with _interruptible(folder), progress(loaded.name, loaded.rounds) as (on_round, on_read):
+        result = resume_run(folder, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
 
 
@@ -97,7 +100,7 @@ def demo(
     results = {}
     for title, experiment in demo_experiments().items():
         path = folder / experiment.name
-        with _interruptible(path), progress(title, experiment.rounds) as on_round:
+        with _interruptible(path), progress(title, experiment.rounds) as (on_round, _):
             results[title] = train(experiment, out=path, device=device, on_round=on_round)
     show_comparison(results)
 
@@ -129,11 +132,12 @@ def privacy(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
-    from silodp.experiment import ParticipationSettings, delta_by_rule
+    from silodp.experiment import delta_by_rule
     from silodp.participation import sampling_rate
     from silodp.privacy.accountants import ACCOUNTANTS
     from silodp.privacy.calibration import Setting, Target, answer
     from silodp.privacy.events import NEIGHBOURS, UNITS
+    from silodp.settings import ParticipationSettings
 
     accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
     given = (noise_multiplier, target_epsilon, hospitals, delta)
@@ -162,7 +166,7 @@ def privacy(
         target = Target(target_epsilon, wanted, relation)
     found = answer(setting, rounds, noise_multiplier, target)
     if as_json:
-        from silodp.run_folder import to_json
+        from silodp.files import to_json
 
         print(to_json({**found.to_dict(), "hospitals": hospitals}, indent=2))
         return
@@ -181,7 +185,7 @@ def privacy(
 
 def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
     from silodp.display_privacy import show_statement
-    from silodp.run_folder import to_json
+    from silodp.files import to_json
     from silodp.statement import read_statement
 
     statement = read_statement(folder, accountant)
@@ -213,7 +217,7 @@ def audit(
     from silodp.audit import audit as run_audit
     from silodp.display import counting
     from silodp.display_privacy import show_audit
-    from silodp.run_folder import to_json
+    from silodp.files import to_json
 
     settings = AuditSettings(
         runs, noise_multiplier, intermediaries, rounds, hospitals, delta, confidence, seed,

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAVY
@@ -33,13 +34,18 @@ def titled_table(title: str, caption: str | None = None) -> Table:
     return Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=SIMPLE_HEAVY)
 
 
+OnRound = Callable[[dict[str, Any]], None]
+OnRead = Callable[[int, int], None]
+
+
 @contextmanager
-def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar on a terminal, plain lines elsewhere."""
+def progress(title: str, rounds: int) -> Iterator[tuple[OnRound, OnRead]]:
+    """Bars for the rounds of a run and for files that are read before it; plain lines without a terminal."""
     bar, state = _bar(), Text("preparing the data")
     task = bar.add_task(title, total=rounds)
     # The state has a line of its own: with both ε it is too long to stand beside the bar.
     with Live(Group(bar, state), console=screen) if screen.is_terminal else nullcontext():
+        on_read = partial(_advance(bar), "reading files")
 
         def on_round(record: dict[str, Any]) -> None:
             state.plain = describe_round(record)
@@ -47,7 +53,7 @@ def progress(title: str, rounds: int) -> Iterator[Callable[[dict[str, Any]], Non
             if not screen.is_terminal:
                 print(f"{title}: round {record['round']}/{rounds}  {state}", file=sys.stderr, flush=True)
 
-        yield on_round
+        yield on_round, on_read
 
 
 @contextmanager
@@ -61,17 +67,21 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 def stages() -> Iterator[Callable[[str, int, int], None]]:
     """A bar a stage; a line every tenth of it where there is no terminal."""
     bar = _bar()
-    tasks: dict[str, TaskID] = {}
     with bar if screen.is_terminal else nullcontext():
+        yield _advance(bar)
 
-        def on_progress(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-            if not screen.is_terminal and done * 10 // total > (done - 1) * 10 // total:
-                print(f"{stage}: {done}/{total}", file=sys.stderr, flush=True)
 
-        yield on_progress
+def _advance(bar: Progress) -> Callable[[str, int, int], None]:
+    tasks: dict[str, TaskID] = {}
+
+    def on_progress(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            tasks[stage] = bar.add_task(stage, total=total)
+        bar.update(tasks[stage], completed=done, total=total)
+        if not screen.is_terminal and done * 10 // total > (done - 1) * 10 // total:
+            print(f"{stage}: {done}/{total}", file=sys.stderr, flush=True)
+
+    return on_progress
 
 
 def describe_round(record: Mapping[str, Any]) -> str:
@@ -111,11 +121,23 @@ def show_result(result: Result) -> None:
         )
     console = Console()
     console.print(table)
+    console.print(describe_cohort(summary["cohort"]), highlight=False)
     if summary["stopped"]:
         console.print(f"the budget ended the run: {summary['stopped']}", highlight=False)
     console.print(describe_epsilon(epsilon, summary), highlight=False)
     console.print("not covered by ε: " + "; ".join(summary["not_covered_by_epsilon"]), highlight=False)
     console.print(f"run folder: {result.folder}", soft_wrap=True, highlight=False)
+
+
+def describe_cohort(cohort: Mapping[str, Any]) -> str:
+    """Whose images these were, whether the hospitals are real, and what a model must beat."""
+    text = f"data: {cohort['cohort']}, {cohort['images']:,} images, "
+    text += str(cohort.get("partition", f"{cohort['hospitals']} hospitals"))
+    if cohort.get("left_out"):
+        text += f"; {cohort['left_out']} left out as unusable"
+    if cohort.get("position_auc") is not None:
+        text += f"; slice position alone predicts the class with AUC {cohort['position_auc']:.3f}"
+    return text
 
 
 def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
     """What a reader of ε must know that it leaves out."""
     notes = [
         "validation and test metrics, and the choice of the best round by them",
-        "the sizes of the training sets",
+        "the sizes of the training sets, and all of cohort.json",
     ]
     if experiment.privacy.level == "sample":
         notes.append(

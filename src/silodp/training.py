@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from silodp.cohorts import Cohort, load_cohort
+from silodp.cohorts.description import describe, in_short
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
@@ -35,6 +36,7 @@ from silodp.tasks import task_named
 log = logging.getLogger("silodp")
 
 OnRound = Callable[[dict[str, Any]], None]
+OnRead = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def train(
     model: nn.Module | None = None,
     device: str = "auto",
     on_round: OnRound | None = None,
+    on_read: OnRead | None = None,
 ) -> Result:
     """Runs an experiment from its first round.
 
@@ -74,10 +77,11 @@ def train(
         model: your own network in place of `experiment.model`; it needs one output a class or mask.
         device: "auto", "cpu" or "cuda".
         on_round: called with each line of metrics.jsonl.
+        on_read: called with how many files of how many are decoded, where a cohort is read the first time.
     """
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
-    run = _Run(experiment, cohort, model, _device(device))
+    run = _Run(experiment, cohort, model, _device(device), on_read)
     folder = RunFolder.create(path, run.experiment)
     try:
         ledger = folder.ledger()
@@ -94,11 +98,12 @@ def resume(
     model: nn.Module | None = None,
     device: str = "auto",
     on_round: OnRound | None = None,
+    on_read: OnRead | None = None,
 ) -> Result:
     """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
     files = RunFolder.open(Path(folder))
     try:
-        run = _Run(read_experiment(files.path), cohort, model, _device(device))
+        run = _Run(read_experiment(files.path), cohort, model, _device(device), on_read)
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)
@@ -118,13 +123,18 @@ class _Run:
     """One run in this process: the parts that an experiment names, brought together and checked."""
 
     def __init__(
-        self, experiment: Experiment, cohort: Cohort | None, model: nn.Module | None, device: torch.device
+        self,
+        experiment: Experiment,
+        cohort: Cohort | None,
+        model: nn.Module | None,
+        device: torch.device,
+        on_read: OnRead | None,
     ) -> None:
         if cohort is not None:
             experiment = experiment.change(cohort__kind="custom")
         if model is not None:
             experiment = experiment.change(model__kind="custom")
-        self.cohort = (cohort or load_cohort(experiment.cohort)).check()
+        self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check()
         images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
         self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads(), images)
         self.task = task_named(experiment.task)
@@ -204,8 +214,10 @@ class _Run:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.experiment.threads or threads)
         try:
+            description = describe(self.cohort)
+            folder.save_cohort(description)
             self._train(folder, ledger, on_round)
-            return self._result(folder, ledger.events)
+            return self._result(folder, ledger.events, in_short(description))
         finally:
             torch.set_num_threads(threads)
 
@@ -243,7 +255,7 @@ class _Run:
         assert delta is not None, "the experiment is resolved"
         return spent(events, delta, image_delta=self.experiment.privacy.image_delta)
 
-    def _result(self, folder: RunFolder, events: list[Event]) -> Result:
+    def _result(self, folder: RunFolder, events: list[Event], cohort: dict[str, Any]) -> Result:
         rounds, epsilon = folder.metrics(), self._spent(events)
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
@@ -257,6 +269,7 @@ class _Run:
             "experiment": self.experiment.name,
             "task": self.task.name,
             "headline": self.task.headline,
+            "cohort": cohort,
             "rounds": self.state.round,
             "parameters": len(self.model),
             "epsilon": asdict(epsilon),

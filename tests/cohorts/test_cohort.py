@@ -10,7 +10,7 @@ from torch import Tensor
 
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
-from silodp.experiment import CohortSettings
+from silodp.settings import CohortSettings
 
 PARTS = ("train", "validation", "test")
 

@@ -1,0 +1,83 @@
+"""What `silodp data check` found, in a terminal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from silodp.cohorts.catalogue import PARTS
+from silodp.cohorts.inspection import Findings
+from silodp.display import titled_table
+
+GROUPS = 10  # of duplicates that are named
+
+
+def show_findings(findings: Findings) -> None:
+    """What was recognised, who holds what, and everything that is wrong, by name."""
+    console = Console()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    settings = findings.settings
+    say(f"recognised: {findings.layout} (cohort.kind = {settings.kind})")
+    sizes = ", ".join(f"{height} × {width} ({count:,})" for (height, width), count in findings.sizes.items())
+    size = f", read as {settings.image_size} × {settings.image_size}" if settings.image_size else ""
+    say(f"{findings.images:,} images that can be used, of {sizes} pixels{size}")
+    if findings.description:
+        console.print(_hospitals(findings))
+        auc = findings.description["position_auc"]
+        if auc is not None:
+            say(f"slice position alone predicts the class with AUC {auc:.3f}: a model has to beat that")
+    else:
+        counts = ", ".join(f"{name} {count:,}" for name, count in findings.classes.items())
+        say(
+            f"classes: {counts}" if len(findings.classes) > 1 else f"images with a mask: {counts.split()[-1]}"
+        )
+        say(f"not dealt out to hospitals: {findings.undealt}")
+    for note in findings.notes:
+        say(f"note: {note}")
+    _show_duplicates(say, "with the same pixels in two hospitals", findings.duplicates_across)
+    _show_duplicates(say, "with the same pixels in one hospital; they stay together", findings.duplicates)
+    for leak in findings.leaks:
+        say(f"leak: {leak}")
+    by_kind = defaultdict(list)
+    for problem in findings.problems:
+        by_kind[problem.what].append(problem.name)
+    if by_kind:
+        say(f"{len(findings.problems)} things cannot be used:")
+    for what, names in by_kind.items():
+        say(f"  {what}: {len(names)}")
+        for name in names:
+            say(f"    {name}")
+    if findings.description and not findings.problems:
+        say(f"to train on it: --set cohort.kind={settings.kind} --set cohort.path={settings.path}")
+
+
+def _show_duplicates(say: Callable[[str], None], what: str, groups: Sequence[Sequence[str]]) -> None:
+    if groups:
+        say(f"{len(groups)} times images {what}:")
+    for names in groups[:GROUPS]:
+        say(f"    {' = '.join(names)}")
+    if len(groups) > GROUPS:
+        say(f"    and {len(groups) - GROUPS} more; --json names all")
+
+
+def _hospitals(findings: Findings) -> Table:
+    """Hospitals × classes: of each the images for training, validation and test."""
+    assert findings.description is not None
+    table = titled_table(findings.description["partition"], f"Each: {' / '.join(PARTS)} images.")
+    table.add_column("hospital")
+    table.add_column("images", justify="right")
+    classes = list(findings.classes)
+    for name in classes:
+        heading = name if len(classes) > 1 else "with mask"
+        table.add_column(heading, justify="right")
+    for hospital, parts in findings.description["hospitals"].items():
+        images = " / ".join(f"{parts[part]['images']:,}" for part in PARTS)
+        each = [" / ".join(f"{parts[part]['classes'][name]:,}" for part in PARTS) for name in classes]
+        table.add_row(hospital, images, *each)
+    return table

@@ -1,0 +1,129 @@
+"""What `silodp data check` finds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from silodp.cohorts.inspection import Findings, inspect, recognise
+from silodp.cohorts.loading import prepare
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    rng = np.random.default_rng(0)
+    plain = {
+        "image": rng.integers(0, 256, (24, 16, 16), dtype=np.uint8),
+        "label": np.arange(24) % 2,
+        "patient": np.arange(24) // 2,
+    }
+    np.savez(path, **plain | arrays)
+    return path
+
+
+def found(path: Path, **settings: Any) -> Findings:
+    guess = recognise(path, CohortSettings(**settings))
+    return inspect(guess)[0]
+
+
+def test_clean_files_are_clean(tmp_path: Path) -> None:
+    findings = found(write(tmp_path / "a.npz"), hospitals=2)
+    assert findings.is_clean
+    assert findings.images == 24
+    assert findings.classes == {"0": 12, "1": 12}
+    assert findings.sizes == {(16, 16): 24}
+    assert findings.settings.kind == "npz"
+    assert findings.description is not None
+    assert set(findings.description["hospitals"]) == {"hospital-01", "hospital-02"}
+    said = findings.to_dict()
+    assert (said["clean"], said["sizes"], said["problems"]) == (True, {"16x16": 24}, [])
+
+
+def test_identical_images_are_found_within_and_across_hospitals(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (24, 16, 16), dtype=np.uint8)
+    images[3], images[20] = images[2], images[5]
+    named = np.repeat(["A", "B"], 12)
+    findings = found(write(tmp_path / "a.npz", image=images, hospital=named))
+    assert findings.duplicates == (("a.npz#2", "a.npz#3"),)
+    assert findings.duplicates_across == (("a.npz#5", "a.npz#20"),)
+    assert not findings.is_clean
+
+
+def test_a_patient_in_two_hospitals_or_parts_is_a_leak(tmp_path: Path) -> None:
+    named = np.repeat(["A", "B"], 12)
+    patients = np.arange(24) // 2
+    patients[12] = 0
+    findings = found(write(tmp_path / "a.npz", hospital=named, patient=patients))
+    assert findings.leaks == ("patient 0 is in the hospitals A, B",)
+    assert findings.undealt is not None
+    assert "patients in more than one hospital" in findings.undealt
+    assert findings.description is None
+    parts = np.array(["train", "validation", "test"] * 8)
+    findings = found(write(tmp_path / "a.npz", part=parts, patient=np.arange(24) // 12), hospitals=2)
+    assert findings.leaks[0] == "patient 0 is in the parts train, validation, test"
+    assert not findings.is_clean
+
+
+def test_what_cannot_be_dealt_out_is_still_looked_at(tmp_path: Path) -> None:
+    findings = found(write(tmp_path / "a.npz"))
+    assert findings.undealt == (
+        "cohort.hospitals: the files name no hospital; say how many to simulate, such as 6"
+    )
+    assert findings.classes == {"0": 12, "1": 12}
+    assert not findings.is_clean
+
+
+def test_every_problem_is_named(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((24, 16, 16))
+    images[3] = 0.5
+    images[7, 2, 2] = np.nan
+    findings = found(write(tmp_path / "a.npz", image=images), hospitals=2)
+    assert [str(problem) for problem in findings.problems] == [
+        "a.npz#3: it is constant",
+        "a.npz#7: it has NaN or infinite values",
+    ]
+    assert findings.images == 22
+
+
+def test_kinds_are_recognised(tmp_path: Path) -> None:
+    write(tmp_path / "a.npz")
+    assert recognise(tmp_path / "a.npz", CohortSettings()).kind == "npz"
+    split = {
+        f"{part}_{what}": np.zeros((2, 16, 16)) for part in ("train", "val", "test") for what in ("images",)
+    }
+    split |= {f"{part}_labels": np.arange(2)[:, None] for part in ("train", "val", "test")}
+    np.savez(tmp_path / "b.npz", **split)
+    assert recognise(tmp_path / "b.npz", CohortSettings()).kind == "medmnist"
+    folder = tmp_path / "folder/Aarhus/healthy"
+    folder.mkdir(parents=True)
+    Image.fromarray(np.eye(16, dtype=np.uint8)).save(folder / "1.png")
+    (tmp_path / "folder/Aarhus/sick").mkdir()
+    Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / "folder/Aarhus/sick/2.png")
+    assert recognise(tmp_path / "folder", CohortSettings()).kind == "folder"
+    (tmp_path / "folder/labels.csv").write_text(
+        "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy\n1,0,0,0,0,0,1\n"
+    )
+    assert recognise(tmp_path / "folder", CohortSettings()).kind == "rsna-ich"
+    prepare(CohortSettings(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
+    assert recognise(tmp_path / "out", CohortSettings()).kind == "prepared"
+
+
+def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing is there"):
+        recognise(tmp_path / "nowhere", CohortSettings())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        InputError, match=r"nothing that silodp knows; tried rsna-ich: .*; prostate: .*; folder: "
+    ):
+        recognise(tmp_path / "empty", CohortSettings())
+    (tmp_path / "text.npz").write_text("no zip")
+    with pytest.raises(InputError, match="cannot be read as an npz file"):
+        recognise(tmp_path / "text.npz", CohortSettings())

@@ -1,0 +1,250 @@
+"""From files to a cohort: real files of every kind through `load_cohort`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import silodp
+from silodp.cohorts import load_cohort
+from silodp.cohorts.description import describe
+from silodp.cohorts.loading import prepare
+from silodp.cohorts.store import open_store
+from silodp.errors import InputError
+from silodp.settings import CohortSettings
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write_npz(path: Path, *, patients: int = 18, slices: int = 4, masks: bool = False, **more: Any) -> Path:
+    """Bright squares, a few slices a patient; the label is whether the square is there."""
+    rng = np.random.default_rng(0)
+    count = patients * slices
+    labels = np.arange(count) % 2
+    images = rng.integers(0, 100, (count, 16, 16), dtype=np.uint8)
+    drawn = np.zeros_like(images)
+    drawn[:, 4:10, 5:11] = 1
+    images[labels == 1] += 150 * drawn[labels == 1]
+    arrays: dict[str, Any] = {
+        "image": images,
+        "patient": np.repeat(np.arange(patients), slices),
+        "slice": np.tile(np.arange(slices), patients),
+    }
+    arrays |= {"mask": drawn * labels[:, None, None]} if masks else {"label": labels}
+    np.savez(path, **arrays | more)
+    return path
+
+
+def settings(path: Path, /, **more: Any) -> CohortSettings:
+    return CohortSettings(**{"kind": "npz", "path": str(path), "hospitals": 3} | more)
+
+
+def write_folder(root: Path, count: int = 6) -> Path:
+    rng = np.random.default_rng(0)
+    for hospital in ("Aarhus", "Bern"):
+        for number, name in enumerate(("healthy", "sick")):
+            folder = root / hospital / name
+            folder.mkdir(parents=True)
+            for image in range(count):
+                pixels = rng.integers(0, 100 + 100 * number, (20, 20), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{hospital}-{name}-p{image}.png")
+    return root
+
+
+def test_every_image_is_in_one_place_and_is_the_one_in_the_file(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    cohort = load_cohort(settings(path)).check()
+    assert [hospital.name for hospital in cohort.hospitals] == ["hospital-01", "hospital-02", "hospital-03"]
+    with np.load(path) as file:
+        images, labels, patients = file["image"], file["label"], file["patient"]
+    seen: dict[str, tuple[str, str]] = {}
+    owner: dict[int, tuple[str, str]] = {}
+    for hospital in cohort.hospitals:
+        for part, examples in hospital.parts.items():
+            names = cohort.about["members"][hospital.name][part]
+            assert len(names) == len(examples)
+            for name, image, label in zip(names, examples.images, examples.targets, strict=True):
+                number = int(name.partition("#")[2])
+                assert np.array_equal(image[0], images[number])
+                assert label == labels[number]
+                assert name not in seen
+                seen[name] = (hospital.name, part)
+                assert owner.setdefault(patients[number], (hospital.name, part)) == (hospital.name, part)
+    assert len(seen) == 72
+
+
+def test_the_same_settings_give_the_same_cohort(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    first, again, other = (load_cohort(settings(path, seed=seed)) for seed in (0, 0, 1))
+    assert first.fingerprint() == again.fingerprint() != other.fingerprint()
+
+
+def test_the_cohort_says_where_it_comes_from(tmp_path: Path) -> None:
+    cohort = load_cohort(settings(write_npz(tmp_path / "a.npz")))
+    said = describe(cohort)
+    assert said["simulated"] is True
+    assert said["patients"] == 18
+    assert (said["channels"], said["size"], said["storage"]) == (1, [16, 16], "uint8")
+    assert set(said["files"]) == {"a.npz"}
+    assert len(said["files"]["a.npz"]) == 64
+    assert sum(hospital["train"]["images"] for hospital in said["hospitals"].values()) > 36
+    for hospital in said["hospitals"].values():
+        assert sum(hospital["test"]["classes"].values()) == hospital["test"]["images"]
+    assert said["position_auc"] == 1.0  # by construction: odd slices have it
+
+
+def test_masks_and_their_counts(tmp_path: Path) -> None:
+    cohort = load_cohort(settings(write_npz(tmp_path / "a.npz", masks=True), storage="float16"))
+    assert cohort.check().hospitals[0].train.targets.ndim == 4
+    said = describe(cohort)
+    assert said["target"] == "mask"
+    assert said["storage"] == "float16"
+    train = said["hospitals"]["hospital-01"]["train"]
+    assert train["classes"] == {"1": train["images"] // 2}
+    assert said["position_auc"] is None
+
+
+def test_hospitals_that_the_files_name_are_kept(tmp_path: Path) -> None:
+    cohort = load_cohort(CohortSettings(kind="folder", path=str(write_folder(tmp_path / "f")), image_size=16))
+    assert [hospital.name for hospital in cohort.hospitals] == ["Aarhus", "Bern"]
+    assert cohort.about["simulated"] is False
+    assert describe(cohort)["classes"] == ["healthy", "sick"]
+    for hospital in cohort.hospitals:
+        for part, names in cohort.about["members"][hospital.name].items():
+            assert all(name.startswith(hospital.name) for name in names), part
+
+
+def test_bad_files_are_refused_all_together_unless_they_may_be_left_out(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "f")
+    (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
+    Image.fromarray(np.full((20, 20), 9, np.uint8)).save(root / "Aarhus/healthy/blank.png")
+    wanted = CohortSettings(kind="folder", path=str(root), image_size=16)
+    with pytest.raises(InputError) as refused:
+        load_cohort(wanted)
+    text = str(refused.value)
+    assert "2 things cannot be used" in text
+    assert "Bern/sick/Bern-sick-p0.png: " in text
+    assert "Aarhus/healthy/blank.png: it is constant" in text
+    assert "cohort.skip_unreadable=true" in text
+    cohort = load_cohort(wanted.model_copy(update={"skip_unreadable": True}))
+    assert describe(cohort)["images"] == 23
+    assert len(cohort.about["left_out"]) == 2
+
+
+def test_a_patient_in_two_hospitals_is_refused(tmp_path: Path) -> None:
+    names = np.repeat(["A", "B"], 36)
+    both = np.repeat(np.arange(18), 4)
+    both[70] = 1
+    path = write_npz(tmp_path / "a.npz", hospital=names, patient=both)
+    with pytest.raises(InputError, match="patients in more than one hospital: 1 \\(1 in A and B\\)"):
+        load_cohort(CohortSettings(kind="npz", path=str(path)))
+    local = load_cohort(CohortSettings(kind="npz", path=str(path), patient_ids="local"))
+    assert [hospital.name for hospital in local.hospitals] == ["A", "B"]
+
+
+def test_a_sample_is_drawn_before_anything_is_decoded(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "f", count=12)
+    seen: list[tuple[int, int]] = []
+    cohort = load_cohort(
+        CohortSettings(kind="folder", path=str(root), image_size=16, sample=24),
+        lambda done, total: seen.append((done, total)),
+    )
+    assert seen[-1] == (24, 24)
+    counts = describe(cohort)["hospitals"].values()
+    classes = [part["classes"] for hospital in counts for part in hospital.values()]
+    assert sum(each["healthy"] for each in classes) == sum(each["sick"] for each in classes) == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"path": None}, "cohort.path: cohort.kind = npz reads files; say where"),
+        ({"path": "nowhere.npz"}, "cohort.path = nowhere.npz: nothing is there"),
+        ({"hospitals": None}, "cohort.hospitals: the files name no hospital; say how many"),
+        ({"hospitals": 40}, "cohort.hospitals = 40: each of 40 hospitals needs 3 of 18 patients"),
+        ({"kind": "synthetic-mri"}, "synthetic images come from no file; set cohort.kind"),
+        ({"kind": "prepared"}, "not a complete store"),
+        ({"kind": "medmnist"}, "train_images, train_labels"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load_cohort(settings(write_npz(tmp_path / "a.npz"), **changes))
+
+
+def test_prepared_elsewhere_is_the_same_cohort(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    first = load_cohort(settings(path, image_size=32))
+    prepare(settings(path, image_size=32).filled(), tmp_path / "out")
+    path.unlink()
+    second = load_cohort(settings(tmp_path / "out", kind="prepared"))
+    assert first.fingerprint() == second.fingerprint()
+    assert second.about["files"] == first.about["files"]
+    with pytest.raises(InputError, match=r"cohort.image_size = 64: .* was prepared with 32; leave"):
+        load_cohort(settings(tmp_path / "out", kind="prepared", image_size=64))
+    with pytest.raises(InputError, match="exists already; give a new folder"):
+        prepare(settings(tmp_path / "out"), tmp_path / "out")
+
+
+def test_preparing_goes_on_after_a_kill(tmp_path: Path) -> None:
+    path, out = write_npz(tmp_path / "a.npz"), tmp_path / "out"
+    out.mkdir()
+    (out / "images.bin").write_bytes(b"half a picture")
+    prepare(settings(path), out)
+    assert len(open_store(out).rows) == 72
+
+
+def test_preparing_refuses_what_cannot_be_used(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "f")
+    (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
+    wanted = CohortSettings(kind="folder", path=str(root), image_size=16).filled()
+    with pytest.raises(InputError, match="1 thing cannot be used"):
+        prepare(wanted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    prepare(wanted.model_copy(update={"skip_unreadable": True}), tmp_path / "out")
+
+
+def test_a_run_on_files_writes_them_down_and_resumes_on_the_same_ones_only(
+    tmp_path: Path, experiment: silodp.Experiment
+) -> None:
+    path = write_npz(tmp_path / "a.npz", masks=True)
+    cohort = {"kind": "npz", "path": str(path), "hospitals": 3, "with_mask_only": False}
+    wanted = experiment.build(experiment.model_dump(exclude_none=True), {"cohort": cohort, "rounds": 1})
+    result = silodp.train(wanted, out=tmp_path / "run")
+    said = json.loads((tmp_path / "run/cohort.json").read_text())
+    assert said["images"] == 72
+    assert said["files"]["a.npz"]
+    assert result.summary["cohort"]["simulated"] is True
+    assert result.summary["cohort"]["hospitals"] == 3
+    text = (tmp_path / "run/experiment.toml").read_text()
+    assert f'path = "{path}"' in text
+
+    silodp.resume(tmp_path / "run")
+    write_npz(path, masks=True, patients=20)
+    with pytest.raises(InputError, match="its checkpoint belongs to another cohort"):
+        silodp.resume(tmp_path / "run")
+
+
+def test_a_relative_path_is_written_down_whole(
+    tmp_path: Path, experiment: silodp.Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path / "a.npz", masks=True)
+    wanted = experiment.change(cohort={"kind": "npz", "path": "a.npz", "hospitals": 3}, rounds=1)
+    assert wanted.resolve(3, 1).cohort.path == str(tmp_path / "a.npz")
+
+
+def test_images_of_a_run_are_sliced_not_loaded_one_by_one(tmp_path: Path) -> None:
+    cohort = load_cohort(settings(write_npz(tmp_path / "a.npz")))
+    for hospital in cohort.hospitals:
+        assert hospital.train.images.is_contiguous()
+        assert hospital.train.images.dtype == torch.uint8
