@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from silodp.settings import CohortSettings
 
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
@@ -31,9 +28,10 @@ def check(
     from silodp.cohorts.inspection import inspect
     from silodp.display import counting
     from silodp.display_data import show_findings
+    from silodp.experiment import cohort_settings
     from silodp.files import to_json
 
-    settings = _settings(path, changes)
+    settings = cohort_settings(path, changes or [])
     with counting("reading files") as on_read:
         findings, _, _ = inspect(settings, on_read)
     if as_json:
@@ -55,8 +53,9 @@ def preview(
     from silodp.cohorts.contact_sheet import write_contact_sheet
     from silodp.cohorts.inspection import inspect
     from silodp.display import counting
+    from silodp.experiment import cohort_settings
 
-    settings = _settings(path, changes)
+    settings = cohort_settings(path, changes or [])
     with counting("reading files") as on_read:
         _, store, placement = inspect(settings, on_read)
     write_contact_sheet(store, placement, out, each=each, seed=settings.seed)
@@ -70,20 +69,14 @@ def prepare(
     changes: Changes = None,
 ) -> None:
     """Decode everything once into a folder that can be trained on, here or on another machine."""
+    from silodp.cohorts.inspection import recognise
     from silodp.cohorts.loading import prepare as prepare_files
     from silodp.display import counting
-
-    settings = _settings(path, changes)
-    with counting("reading files") as on_read:
-        store = prepare_files(settings, out, on_read)
-    print(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
-    print(f"train on them with: --set cohort.kind=prepared --set cohort.path={out}")
-
-
-def _settings(path: Path, changes: list[str] | None) -> CohortSettings:
-    """What --set says, and the kind that was recognised unless it says that, too."""
-    from silodp.cohorts.inspection import recognise
     from silodp.experiment import cohort_settings
 
     settings = cohort_settings(path, changes or [])
-    return settings if "kind" in settings.model_fields_set else recognise(path, settings)
+    with counting("reading files") as on_read:
+        settings, catalogue = recognise(settings)
+        store = prepare_files(settings, out, on_read, catalogue)
+    print(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
+    print(f"train on them with: --set cohort.kind=prepared --set cohort.path={out}")

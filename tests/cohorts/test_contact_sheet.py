@@ -3,7 +3,7 @@
 import tempfile
 from base64 import b64decode
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -217,8 +217,8 @@ def test_every_mask_has_its_colour_and_is_named() -> None:
 
 
 def test_masks_without_names_are_numbered() -> None:
-    page = page_of(grey_with([square(), square(), square()], classes=("1", "2")))
-    assert page.legend == ["Outlines:", "1", "2", "mask 3"]
+    page = page_of(grey_with([square(), square(), square()], classes=("1", "gland")))
+    assert page.legend == ["Outlines:", "mask 1", "gland", "mask 3"]
 
 
 def test_outlines_that_coincide_are_all_seen() -> None:
@@ -444,6 +444,12 @@ def test_classes_that_are_not_named() -> None:
     assert page.figures[0].bar == "background:#999999"
 
 
+def test_a_class_that_is_a_number_is_not_taken_for_a_count() -> None:
+    page = page_of(classes_of([0, 1, 1], classes=("0", "1")))
+    assert page.legend == ["Classes:", "class 0", "class 1"]
+    assert "3 images; class 0: 1, class 1: 2" in page.texts
+
+
 # What it says
 
 
@@ -461,7 +467,7 @@ def test_the_heading_tells_what_it_is() -> None:
         "The hospitals are simulated: dealt.",
         "Up to 8 images a hospital, drawn at random and evenly over classes, not as often as each occurs.",
     ]
-    counts = "600 images of 3 patients; train 200, validation 200, test 200; healthy 400, ill 200"
+    counts = "600 images of 3 patients; train: 200, validation: 200, test: 200; healthy: 400, ill: 200"
     assert page.texts.count(counts) == 2
     assert page.texts[-3:-1] == ["Mind the gap.", "Odd."]
     assert "patients' images" in page.texts[-1]
@@ -483,7 +489,7 @@ def test_patients_are_counted_only_where_all_are_known() -> None:
 def test_classes_are_counted_unless_there_are_too_many() -> None:
     for many, counted in ((12, True), (13, False)):
         page = page_of(classes_of([0, 1], classes=tuple(f"k{number}" for number in range(many))))
-        assert ("k0 1, k1 1" in page.text) == counted
+        assert ("k0: 1, k1: 1" in page.text) == counted
 
 
 def test_what_cannot_be_used_is_counted_and_not_named() -> None:
@@ -519,7 +525,7 @@ def test_neither_patients_nor_files_are_named(tmp_path: Path) -> None:
     notes = (
         "2 images are identical in more than one part (ward 3/scan (1).png = ward 3/scan (2).png, …)",
         "Meier-1960 has 7 images",
-        "12345678 was torn",
+        "12345678 was torn, Keller.dcm too",
         "the file all.npz (version 2) and lists/all.csv are old",
         "Huber/b.png is old, 17ab is not.",
         "7 of 17 images (a third) name no patient",
@@ -527,15 +533,16 @@ def test_neither_patients_nor_files_are_named(tmp_path: Path) -> None:
     store = classes_of(
         [0] * 5, rows=rows, notes=notes[:3], layout="as ward 3/scan (1).png", files={"lists/all.csv": ""}
     )
+    store = replace(store, problems=(Problem("Keller.dcm", "broken"),))
     where = placed([0] * 5, notes=notes[3:], rule="like 12345678")
     write_contact_sheet(store, where, tmp_path / "page.html")
     source = (tmp_path / "page.html").read_text()
-    for secret in ("scan (", "Meier", "12345678", "all.npz", "all.csv", "ward", "Huber"):
+    for secret in ("scan (", "Meier", "12345678", "all.npz", "all.csv", "ward", "Huber", "Keller"):
         assert secret not in source
-    assert Page(source).texts[-7:-1] == [
+    assert Page(source).texts[-8:-2] == [
         "2 images are identical in more than one part.",
         "… has 7 images.",
-        "… was torn.",
+        "… was torn, … too.",
         "The file … (version 2) and … are old.",
         "… is old, 17ab is not.",
         "7 of 17 images (a third) name no patient.",
@@ -632,8 +639,8 @@ def test_all_that_is_said_is_in_the_picture() -> None:
     picture = picture_of(store, placed([0] * 4, notes=("a note on places",)))
     assert is_written(picture, "A folder of pictures.", 15)
     assert is_written(picture, "The hospitals are not simulated: hospitals as the files name them.", 15)
-    assert is_written(picture, "4 images of 2 patients; train 4; healthy 3, ill 1", 13)
-    assert not is_written(picture, "4 images of 3 patients; train 4; healthy 3, ill 1", 13)
+    assert is_written(picture, "4 images of 2 patients; train: 4; healthy: 3, ill: 1", 13)
+    assert not is_written(picture, "4 images of 3 patients; train: 4; healthy: 3, ill: 1", 13)
     assert is_written(picture, "A note of the files.", 14)
     assert is_written(picture, "A note on places.", 14)
     assert is_written(picture, WARNING, 13)

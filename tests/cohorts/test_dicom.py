@@ -22,6 +22,7 @@ from pydicom.uid import (
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
+    JPEGExtended12Bit,
     JPEGLSLossless,
     RLELossless,
     generate_uid,
@@ -332,6 +333,16 @@ def test_a_missing_decoder_is_named_with_what_to_install(tmp_path: Path) -> None
     )
     for missing in get_decoder(JPEGLSLossless).missing_dependencies:
         assert missing.split(" requires ")[1].removeprefix("gdcm") in reason
+
+
+@pytest.mark.skipif(
+    "pylibjpeg" in get_decoder(JPEGExtended12Bit).available_plugins, reason="a decoder for it is installed"
+)
+def test_where_the_decoders_at_hand_fail_another_is_named() -> None:
+    reason = refusal(Path(str(get_testdata_file("JPGExtended.dcm", download=False))))
+    assert "JPEG Extended (Process 2 and 4) (1.2.840.10008.1.2.4.51)) cannot be decoded: " in reason
+    assert "exceptions were raised" not in reason
+    assert "pylibjpeg>=2.0 and pylibjpeg-libjpeg>=2.1" in reason
 
 
 def test_a_video_is_refused(tmp_path: Path) -> None:

@@ -30,8 +30,11 @@ def write(path: Path, **arrays: Any) -> Path:
 
 
 def found(path: Path, **settings: Any) -> Findings:
-    guess = recognise(path, CohortSettings(**settings))
-    return inspect(guess)[0]
+    return inspect(CohortSettings(path=str(path), **settings))[0]
+
+
+def kind_of(path: Path) -> str:
+    return recognise(CohortSettings(path=str(path)))[0].kind
 
 
 def test_clean_files_are_clean(tmp_path: Path) -> None:
@@ -95,35 +98,35 @@ def test_every_problem_is_named(tmp_path: Path) -> None:
 
 def test_kinds_are_recognised(tmp_path: Path) -> None:
     write(tmp_path / "a.npz")
-    assert recognise(tmp_path / "a.npz", CohortSettings()).kind == "npz"
+    assert kind_of(tmp_path / "a.npz") == "npz"
     split = {
         f"{part}_{what}": np.zeros((2, 16, 16)) for part in ("train", "val", "test") for what in ("images",)
     }
     split |= {f"{part}_labels": np.arange(2)[:, None] for part in ("train", "val", "test")}
     np.savez(tmp_path / "b.npz", **split)
-    assert recognise(tmp_path / "b.npz", CohortSettings()).kind == "medmnist"
+    assert kind_of(tmp_path / "b.npz") == "medmnist"
     folder = tmp_path / "folder/Aarhus/healthy"
     folder.mkdir(parents=True)
     Image.fromarray(np.eye(16, dtype=np.uint8)).save(folder / "1.png")
     (tmp_path / "folder/Aarhus/sick").mkdir()
     Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / "folder/Aarhus/sick/2.png")
-    assert recognise(tmp_path / "folder", CohortSettings()).kind == "folder"
+    assert kind_of(tmp_path / "folder") == "folder"
     (tmp_path / "folder/labels.csv").write_text(
         "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy\n1,0,0,0,0,0,1\n"
     )
-    assert recognise(tmp_path / "folder", CohortSettings()).kind == "rsna-ich"
+    assert kind_of(tmp_path / "folder") == "rsna-ich"
     prepare(CohortSettings(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
-    assert recognise(tmp_path / "out", CohortSettings()).kind == "prepared"
+    assert kind_of(tmp_path / "out") == "prepared"
 
 
 def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing is there"):
-        recognise(tmp_path / "nowhere", CohortSettings())
+        kind_of(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         InputError, match=r"nothing that silodp knows; tried rsna-ich: .*; prostate: .*; folder: "
     ):
-        recognise(tmp_path / "empty", CohortSettings())
+        kind_of(tmp_path / "empty")
     (tmp_path / "text.npz").write_text("no zip")
     with pytest.raises(InputError, match="cannot be read as an npz file"):
-        recognise(tmp_path / "text.npz", CohortSettings())
+        kind_of(tmp_path / "text.npz")

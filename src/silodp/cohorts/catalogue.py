@@ -37,7 +37,7 @@ class Row:
     """One image: whose, and where it stands. None: the files do not say.
 
     Attributes:
-        name: of the image, unique: its file's path below the root, with "#7" for the seventh of several.
+        name: of the image, unique: its file's path below the root, with "#7" for number 7 of several.
         hospital: where it was taken.
         patient: who it shows.
         part: "train", "validation" or "test", where the data set says so.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from silodp.cohorts.catalogue import PARTS, Problem, Row
+from silodp.cohorts.catalogue import PARTS, Catalogue, Problem, Row
 from silodp.cohorts.description import count
 from silodp.cohorts.loading import SOURCES, about, look, members, place_store, read_store
 from silodp.cohorts.partition import Placement
@@ -72,26 +72,36 @@ class Findings:
         }
 
 
-def recognise(path: Path, settings: CohortSettings) -> CohortSettings:
-    """The settings with the kind of what lies at `path`: the first whose `scan` finds something there."""
+def recognise(settings: CohortSettings) -> tuple[CohortSettings, Catalogue | None]:
+    """What lies at `settings.path`: the first kind whose `scan` finds something there, if none is set.
+
+    Returns:
+        The settings with the defaults of their kind, and what was found; None where it is prepared.
+    """
+    path = Path(settings.path or "")
     if not path.exists():
         raise InputError(f"{path}: nothing is there")
-    if path.is_file():
-        candidates: tuple[str, ...] = ("medmnist", "npz")
+    if "kind" in settings.model_fields_set:
+        candidates: tuple[str, ...] = (settings.kind,)
+    elif path.is_file():
+        candidates = ("medmnist", "npz")
     elif (path / "store.json").exists():
         candidates = ("prepared",)
     else:
         candidates = tuple(kind for kind in SOURCES if kind not in ("medmnist", "npz"))
     reasons = []
     for kind in candidates:
-        guess = settings.model_copy(update={"kind": kind, "path": str(path)})
+        guess = settings.model_copy(update={"kind": kind}).filled()
         if kind == "prepared":
-            return guess
+            return guess, None
         try:
-            if look(guess.filled()).scans:
-                return guess
+            catalogue = look(guess)
+            if catalogue.scans or len(candidates) == 1:
+                return guess, catalogue
             reasons.append(f"{kind}: no image")
         except InputError as error:
+            if len(candidates) == 1:
+                raise
             reasons.append(f"{kind}: {str(error).removeprefix(f'cohort.path = {path}: ')}")
     raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(reasons)}")
 
@@ -100,8 +110,8 @@ def inspect(
     settings: CohortSettings, on_read: OnRead | None = None
 ) -> tuple[Findings, Store, Placement | None]:
     """Reads everything at `settings.path` and looks for what would spoil a training."""
-    settings = settings.filled()
-    store = read_store(settings, on_read)
+    settings, catalogue = recognise(settings)
+    store = read_store(settings, on_read, catalogue)
     placement, undealt, description = None, None, None
     try:
         placement = place_store(store, settings)

@@ -46,24 +46,37 @@ def load_files(settings: CohortSettings, on_read: OnRead | None = None) -> Cohor
     return assemble(store, place_store(store, settings))
 
 
-def read_store(settings: CohortSettings, on_read: OnRead | None = None) -> Store:
-    """The decoded images, from the cache where they are in it; problems are in it and not raised."""
+def read_store(
+    settings: CohortSettings, on_read: OnRead | None = None, catalogue: Catalogue | None = None
+) -> Store:
+    """The decoded images, from the cache where they are in it; problems are in it and not raised.
+
+    Args:
+        settings: with the defaults of their kind.
+        on_read: told how many files of how many have been decoded.
+        catalogue: what lies at `settings.path`, where that is known already.
+    """
     if settings.kind == "prepared":
         store = open_store(_root(settings))
         _refuse_other_form(store, settings)
         return store
     cache = Path(settings.cache).expanduser() if settings.cache else default_cache()
-    store = cached_store(look(settings), settings, cache, on_read)
+    store = cached_store(catalogue or look(settings), settings, cache, on_read)
     if not store.rows:
         raise InputError(_refusal(store.problems, settings))
     return store
 
 
-def prepare(settings: CohortSettings, out: Path, on_read: OnRead | None = None) -> Store:
+def prepare(
+    settings: CohortSettings,
+    out: Path,
+    on_read: OnRead | None = None,
+    catalogue: Catalogue | None = None,
+) -> Store:
     """Decodes the files at `settings.path` into the folder `out`, to be used as cohort.kind = prepared."""
     if out.exists() and (not out.is_dir() or any(left.name not in UNFINISHED for left in out.iterdir())):
         raise InputError(f"--out {out}: exists already; give a new folder")
-    catalogue = look(settings)
+    catalogue = catalogue or look(settings)
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
     build_store(catalogue, settings, out, on_read)
     store = open_store(out)
