@@ -50,7 +50,6 @@ def test_classes_of_any_name_are_numbered_in_their_order(tmp_path: Path) -> None
     found, catalogue = read(tmp_path, {"images": images(3), "labels": np.array(["sick", "healthy", "sick"])})
     assert catalogue.classes == ("healthy", "sick")
     assert found.targets.tolist() == [1, 0, 1]
-    assert catalogue.notes == ("the file does not tell patients: each image counts as one",)
 
 
 def test_masks_plain_and_packed_into_bits(tmp_path: Path) -> None:

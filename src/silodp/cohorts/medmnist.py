@@ -40,7 +40,6 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         classes,
         (Scan(root.name, (root,)),),
         partial(_read, classes=classes),
-        notes=("the file does not tell patients: each image counts as one",),
     )
 
 

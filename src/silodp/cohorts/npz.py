@@ -41,10 +41,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
             classes = tuple(map(str, settings.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
     read = partial(_read, names=names, classes=classes, mask_labels=settings.mask_labels)
     layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
-    notes = () if names["patient"] else ("the file does not tell patients: each image counts as one",)
-    return Catalogue(
-        "npz", root.parent, layout, target, classes, (Scan(root.name, (root,)),), read, notes=notes
-    )
+    return Catalogue("npz", root.parent, layout, target, classes, (Scan(root.name, (root,)),), read)
 
 
 def open_arrays(path: Path) -> Any:
