@@ -122,6 +122,8 @@ def show_result(result: Result) -> None:
     console = Console()
     console.print(table)
     console.print(describe_cohort(summary["cohort"]), highlight=False)
+    for note in summary["cohort"].get("notes", ()):
+        console.print(f"note: {note}", highlight=False, markup=False)
     if summary["stopped"]:
         console.print(f"the budget ended the run: {summary['stopped']}", highlight=False)
     console.print(describe_epsilon(epsilon, summary), highlight=False)

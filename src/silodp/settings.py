@@ -59,6 +59,7 @@ class CohortSettings(Settings):
     feature: str | None = None  # partition = feature: a hospital for each of its values, such as scanner
     # Train, validation, test. Default: as the files say, else 0.6, 0.2, 0.2 (prostate 0.5, 0.25, 0.25).
     shares: tuple[Positive, Positive, Positive] | None = None
+    torn_patients: Literal["refuse", "keep"] = "refuse"  # whom the files put into two parts, in one hospital
     skip_unreadable: bool = False  # leave out what cannot be used, instead of refusing all
     cache: str | None = None  # where decoded images are kept; default: ~/.cache/silodp
     seed: Annotated[int, Field(ge=0)] = 0  # apart from the run's seed: other chance, same hospitals

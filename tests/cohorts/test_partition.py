@@ -697,3 +697,21 @@ def test_a_hundred_thousand_images() -> None:
     placement = data.placed(hospitals=20)
     assert sizes_of(placement) == [5500] * 20
     assert np.abs(table(placement) - np.array([3300, 1100, 1100])).max() <= 1
+
+
+def test_torn_patients_are_kept_only_where_that_is_asked_for() -> None:
+    parts = [*PARTS, *PARTS, *PARTS] * 2
+    data = images(18, patient=["a"] * 3 + [f"p{index}" for index in range(15)], part=parts,
+                  hospital=["A"] * 9 + ["B"] * 9)  # fmt: skip
+    assert "cohort.torn_patients=keep" in data.refused()
+    placement = data.placed(torn_patients="keep")
+    assert [PARTS[part] for part in placement.part] == parts
+    assert placement.hospital.tolist() == [0] * 9 + [1] * 9
+    (note,) = [note for note in placement.notes if "too good" in note]
+    assert note.startswith("patients in more than one part: 1 (a in train and validation and test)")
+    # Dealt out anew, one person's parts could fall into two hospitals.
+    assert "cohort.torn_patients" not in data.refused(torn_patients="keep", partition="equal", hospitals=2)
+    two = images(18, patient=["a"] * 9 + ["b"] * 9, part=parts, hospital=["B"] * 9 + ["A"] * 9)
+    assert two.placed(torn_patients="keep").hospital.tolist() == [1] * 9 + [0] * 9
+    both = images(18, patient=["a"] * 18, part=parts, hospital=["A"] * 9 + ["B"] * 9)
+    assert "more than one hospital" in both.refused(torn_patients="keep")

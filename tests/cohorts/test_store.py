@@ -13,7 +13,7 @@ from PIL import Image
 
 from silodp.cohorts import store as store_module
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
-from silodp.cohorts.pixels import read_picture
+from silodp.cohorts.sources.pixels import read_picture
 from silodp.cohorts.store import Store, build_store, cached_store, open_store
 from silodp.errors import InputError
 from silodp.settings import CohortSettings

@@ -89,7 +89,7 @@ def prepare(
 def look(settings: CohortSettings) -> Catalogue:
     """What lies at `settings.path`, and of it what is to be read."""
     root = _root(settings)
-    module = import_module(f"silodp.cohorts.{settings.kind.replace('-', '_')}")
+    module = import_module(f"silodp.cohorts.sources.{settings.kind.replace('-', '_')}")
     catalogue: Catalogue = module.scan(root, settings)
     if settings.sample is not None:
         return replace(catalogue, scans=sample_evenly(catalogue.scans, settings.sample, settings.seed))

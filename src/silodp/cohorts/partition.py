@@ -69,13 +69,18 @@ def place(
         raise InputError(f"cohort.path = {settings.path}: no image; give a path that holds some")
     rule = _rule(rows, settings)
     people, twins = people_of(rows, settings), codes(digests)
-    parts = _given_parts(rows, people, settings)
+    parts, torn = _given_parts(rows, people, rule, settings)
     apart = np.zeros_like(people) if parts is None else parts
     if rule == "given":
         named = codes(row.hospital for row in rows)
         _refuse_two_hospitals(rows, people, named)
         apart = apart + named * LEAST
-    of = linked(people, twins + apart * len(rows))
+    # Where torn patients are kept, each of their parts is a person of its own.
+    if parts is not None and torn:
+        bodies = np.where(people < 0, -1, codes((people * LEAST + parts).tolist()))
+    else:
+        bodies = people
+    of = linked(bodies, twins + apart * len(rows))
     first = np.unique(of, return_index=True)[1]
     unit = "images" if (people < 0).all() else "patients"
     groups = Groups(of, np.bincount(of), None if parts is None else parts[first], unit)
@@ -95,6 +100,7 @@ def place(
     else:
         part = parts
         words += f"; {', '.join(PARTS)} as the files say"
+    notes += torn
     notes += _notes(rows, people, groups, dealt=rule != "given" or parts is None, split=parts is None)
     if rule == "given":
         notes += _twins_apart(rows, twins, "hospital", where[of])
@@ -114,18 +120,22 @@ def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:
     return rule
 
 
-def _given_parts(rows: Sequence[Row], people: Numbers, settings: CohortSettings) -> Numbers | None:
-    """The part of each image where the files say all of them and nobody wants others."""
+def _given_parts(
+    rows: Sequence[Row], people: Numbers, rule: str, settings: CohortSettings
+) -> tuple[Numbers | None, list[str]]:
+    """The part of each image where the files say all and nobody wants others; a note if a patient is torn."""
     if settings.shares is not None or any(row.part is None for row in rows):
-        return None
+        return None, []
     parts = np.array([PARTS.index(str(row.part)) for row in rows], dtype=np.int64)
     torn = spread(people, parts)
-    if torn:
-        examples = examples_of(torn, people, [(row.patient, row.part) for row in rows])
-        raise InputError(
-            f"cohort.path = {settings.path}: patients in more than one part: {len(torn)} ({examples}); {ANEW}"
-        )
-    return parts
+    if not torn:
+        return parts, []
+    examples = examples_of(torn, people, [(row.patient, row.part) for row in rows])
+    what = f"patients in more than one part: {len(torn)} ({examples})"
+    if settings.torn_patients == "refuse" or rule != "given":
+        way = "" if rule != "given" else "; cohort.torn_patients=keep takes the parts as they are"
+        raise InputError(f"cohort.path = {settings.path}: {what}; {ANEW}{way}")
+    return parts, [f"{what}: validation and test figures are too good"]
 
 
 def _refuse_two_hospitals(rows: Sequence[Row], people: Numbers, named: Numbers) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.cohort import Cohort
+from silodp.cohorts.sources.windows import WINDOWS
 from silodp.cohorts.synthetic import (
     PARTS,
     Array,
@@ -26,7 +27,6 @@ from silodp.cohorts.synthetic import (
     to_bytes,
 )
 from silodp.cohorts.synthetic_head import GREY, Head, Scanner, draw_calcifications, draw_head, draw_streaks
-from silodp.cohorts.windows import WINDOWS
 from silodp.errors import InputError
 
 STREAM = 1  # keeps these random streams apart from the MRI ones

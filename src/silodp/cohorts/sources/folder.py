@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -22,15 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
-from silodp.cohorts.dicom import DICOM, read_dicom, read_dicom_image
-from silodp.cohorts.nifti import NIFTI, is_nifti, read_nifti, volume_name
-from silodp.cohorts.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
+from silodp.cohorts.sources.dicom import DICOM, read_dicom, read_dicom_image
+from silodp.cohorts.sources.nifti import NIFTI, is_nifti, read_nifti
+from silodp.cohorts.sources.pairing import (
+    BESIDE,
+    IMAGES,
+    MASKS,
+    Found,
+    files_below,
+    pair,
+    patient_pattern,
+    scan_of,
+    with_pattern,
+)
+from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
-IMAGES = {"image", "images", "imagestr"}
-MASKS = {"mask", "masks", "label", "labels", "labelstr", "segmentation", "segmentations"}
-MASK_ENDING = re.compile(r"[_-](mask|seg|segmentation|label)s?$", re.IGNORECASE)
 _PARTS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "validation"),
@@ -38,23 +45,12 @@ _PARTS = {
 }
 _HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
 _NO = re.compile(r"(no|non|not|without) ")
-_BESIDE = {"thumbs.db", "desktop.ini"}
 _LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
 PATIENTS = "patients.csv"
 COLUMNS = ("file", "patient")
 
 Features = Mapping[str, Mapping[str, Any]]
 _Scans = tuple[list[Scan], tuple[str, ...], list[Problem]]  # with the names of classes or masks
-
-
-@dataclass(frozen=True)
-class Found:
-    """A file, what the folders above it tell, and the rest of its path: a class or a role, then its name."""
-
-    name: str
-    rest: tuple[str, ...]
-    hospital: str | None = None
-    part: str | None = None
 
 
 def scan(root: Path, settings: CohortSettings) -> Catalogue:
@@ -111,51 +107,6 @@ def read_files(scan: Scan, settings: CohortSettings) -> Pictures:
     return with_masks(pictures, [_mask_numbers(mask) for mask in masks], settings.mask_labels, only)
 
 
-def files_below(root: Path) -> list[str]:
-    """The names of all visible files below a folder, also below links, in their order."""
-    names = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        here = os.path.realpath(folder)
-        # A link to a folder above would be walked again and again.
-        folders[:] = [
-            name
-            for name in folders
-            if _visible(name) and not Path(here).is_relative_to(os.path.realpath(os.path.join(folder, name)))
-        ]
-        below = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        names += [str(below / name) for name in files if _visible(name)]
-    return sorted(names)
-
-
-def without_ending(name: str) -> str:
-    return volume_name(name) if is_nifti(name) else name.removesuffix(PurePosixPath(name).suffix)
-
-
-def patient_pattern(settings: CohortSettings) -> re.Pattern[str] | None:
-    """`cohort.patient_pattern`, or why it cannot be used."""
-    if settings.patient_pattern is None:
-        return None
-    field = f"cohort.patient_pattern = {settings.patient_pattern}"
-    way = r"write the patient's part of a file's path in one pair of brackets, such as patient_(\d+)"
-    try:
-        pattern = re.compile(settings.patient_pattern)
-    except re.error as error:
-        raise InputError(f"{field}: not a regular expression ({error}); {way}") from None
-    if pattern.groups != 1:
-        raise InputError(f"{field}: it has {pattern.groups} groups; {way}")
-    return pattern
-
-
-def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[list[Scan], list[Problem]]:
-    """The scans with the patients that a pattern finds in their names; without one, as they are."""
-    if pattern is None:
-        return scans, []
-    found = [(scan, match[1] if (match := pattern.search(scan.name)) else None) for scan in scans]
-    what = "cohort.patient_pattern finds no patient in its name"
-    problems = [Problem(scan.name, what) for scan, patient in found if not patient]
-    return [replace(scan, patient=patient) for scan, patient in found if patient], problems
-
-
 def _read(scan: Scan, settings: CohortSettings, features: Features) -> Pictures:
     pictures = read_files(scan, settings)
     more = features.get(scan.name, {})
@@ -178,10 +129,6 @@ def _is_dicom(path: Path | str) -> bool:
     return str(path).lower().endswith(DICOM)
 
 
-def _visible(name: str) -> bool:
-    return not name.startswith(".") and name != "__MACOSX"
-
-
 def _images_below(root: Path) -> tuple[list[str], list[str]]:
     """All files that hold images, and a note on others."""
     names = files_below(root)
@@ -189,7 +136,7 @@ def _images_below(root: Path) -> tuple[list[str], list[str]]:
     others = [
         PurePosixPath(name)
         for name in sorted(set(names) - set(images))
-        if not name.lower().endswith((".csv", *_BESIDE))
+        if not name.lower().endswith((".csv", *BESIDE))
         and not PurePosixPath(name).stem.lower().startswith(("readme", "license"))
     ]
     kinds = ", ".join(sorted({path.suffix or "no ending" for path in others}))
@@ -265,12 +212,7 @@ def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
             f"a class in common ({', '.join(classes[:3])}); a folder cohort has {_LAYOUTS}"
         )
     number = {name: index for index, name in enumerate(classes)}
-    return [_scan(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, []
-
-
-def _scan(found: Found, files: tuple[Path, ...], label: int | None = None) -> Scan:
-    patient = without_ending(found.name) if is_nifti(found.name) else None  # a volume shows one person
-    return Scan(found.name, files, label, found.hospital, patient, found.part)
+    return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, []
 
 
 def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
@@ -287,54 +229,6 @@ def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
     if len(healthy) == 1:
         classes.sort(key=lambda name: name != healthy[0])
     return tuple(classes)
-
-
-def pair(
-    root: Path, images: Sequence[Found], masks: Sequence[Found], kinds: tuple[str, ...] = ()
-) -> tuple[list[Scan], list[Problem]]:
-    """Images with their masks, by name; a mask's may end in _mask, _seg, _segmentation or _label.
-
-    Args:
-        root: where names begin.
-        images: of all hospitals and parts.
-        masks: likewise; an image's is in its own hospital and part.
-        kinds: folders of masks, from each of which an image needs one; without any, it needs one.
-    """
-    problems: list[Problem] = []
-    groups = defaultdict(list)
-    for image in images:
-        groups[_key(image, image.rest[1:])].append(image)
-    of_image: dict[Any, dict[str, str]] = defaultdict(dict)
-    for mask in masks:
-        kind, rest = (mask.rest[1], mask.rest[2:]) if kinds else ("", mask.rest[1:])
-        if not rest:
-            problems.append(Problem(mask.name, f"lies beside the folders of masks ({', '.join(kinds)})"))
-            continue
-        key = _key(mask, rest)
-        key = key if key in groups else (*key[:2], MASK_ENDING.sub("", key[2]))
-        if key not in groups:
-            problems.append(Problem(mask.name, "is a mask without an image"))
-        elif kind in of_image[key]:
-            problems.append(Problem(mask.name, f"is a second mask of {groups[key][0].name}"))
-        else:
-            of_image[key][kind] = mask.name
-    scans = []
-    for key, (image, *twins) in groups.items():
-        missing = [kind for kind in kinds or ("",) if kind not in of_image[key]]
-        if twins:
-            what = "shares its name with another image, so that masks cannot tell them apart"
-            problems += [Problem(each.name, what) for each in (image, *twins)]
-        elif missing:
-            problems.append(Problem(image.name, f"has no mask {' and '.join(missing)}".strip()))
-        else:
-            mine = (image.name, *(of_image[key][kind] for kind in kinds or ("",)))
-            scans.append(_scan(image, tuple(root / name for name in mine)))
-    return scans, problems
-
-
-def _key(found: Found, rest: tuple[str, ...]) -> tuple[str | None, str | None, str]:
-    """What an image and its mask have in common."""
-    return (found.hospital, found.part, without_ending("/".join(rest)))
 
 
 def _of_pairs(root: Path, found: Sequence[Found], settings: CohortSettings) -> _Scans:

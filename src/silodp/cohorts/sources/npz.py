@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
-from silodp.cohorts.pixels import as_unit, split_masks
+from silodp.cohorts.sources.pixels import as_unit, split_masks
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

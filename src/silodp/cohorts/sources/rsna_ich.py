@@ -18,8 +18,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
-from silodp.cohorts.dicom import DICOM, read_dicom
-from silodp.cohorts.pixels import PICTURES, read_picture
+from silodp.cohorts.sources.dicom import DICOM, read_dicom
+from silodp.cohorts.sources.pixels import PICTURES, read_picture
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

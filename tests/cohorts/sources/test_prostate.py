@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from silodp.cohorts.catalogue import Catalogue, Unreadable
-from silodp.cohorts.prostate import scan
+from silodp.cohorts.sources.prostate import scan
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan
-from silodp.cohorts.npz import as_images, numbers_of, open_arrays
+from silodp.cohorts.sources.npz import as_images, numbers_of, open_arrays
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
-from silodp.cohorts.pixels import as_unit, split_masks, whole_numbers
+from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
 
 NIFTI = (".nii.gz", ".nii")
 NEAR = 2.0  # voxels by which the corners of two volumes may differ while they show the same place

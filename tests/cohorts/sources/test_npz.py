@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silodp.cohorts import npz
 from silodp.cohorts.catalogue import Pictures, Unreadable
+from silodp.cohorts.sources import npz
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

@@ -15,7 +15,8 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from silodp.cohorts.catalogue import Catalogue, Scan, Unreadable
-from silodp.cohorts.folder import files_below, scan, without_ending
+from silodp.cohorts.sources.folder import scan
+from silodp.cohorts.sources.pairing import files_below, without_ending
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from silodp.cohorts.catalogue import Pictures, Row, Scan, Unreadable, one_picture
-from silodp.cohorts.pixels import (
+from silodp.cohorts.sources.pixels import (
     as_unit,
     read_mask_picture,
     read_picture,

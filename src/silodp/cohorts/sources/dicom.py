@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
-from silodp.cohorts.pixels import as_unit
-from silodp.cohorts.windows import head_windows, window
+from silodp.cohorts.sources.pixels import as_unit
+from silodp.cohorts.sources.windows import head_windows, window
 
 if TYPE_CHECKING:
     from pydicom import Dataset, FileDataset

@@ -29,8 +29,8 @@ from pydicom.uid import (
 )
 
 from silodp.cohorts.catalogue import Scan, Unreadable
-from silodp.cohorts.dicom import _silence, read_dicom, read_dicom_image
-from silodp.cohorts.windows import WINDOWS, head_windows, window
+from silodp.cohorts.sources.dicom import _silence, read_dicom, read_dicom_image
+from silodp.cohorts.sources.windows import WINDOWS, head_windows, window
 
 
 def slice_of(pixels: NDArray[Any], bits: int = 16, **tags: Any) -> Dataset:

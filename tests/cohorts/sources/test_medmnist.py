@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silodp.cohorts import medmnist
+from silodp.cohorts.sources import medmnist
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

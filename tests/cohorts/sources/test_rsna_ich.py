@@ -9,7 +9,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from silodp.cohorts.catalogue import Catalogue, Unreadable
-from silodp.cohorts.rsna_ich import SUBTYPES, scan
+from silodp.cohorts.sources.rsna_ich import SUBTYPES, scan
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 

@@ -16,7 +16,7 @@ from nibabel.orientations import apply_orientation, inv_ornt_aff
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
-from silodp.cohorts.nifti import is_nifti, read_nifti, volume_name
+from silodp.cohorts.sources.nifti import is_nifti, read_nifti, volume_name
 
 SHAPE = (5, 7, 4)  # voxels to the right, to the front, upwards
 AFFINE = from_matvec(np.diag([0.5, 0.75, 3.0]), [-20.0, 11.0, 40.0])

@@ -18,7 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
-from silodp.cohorts.folder import (
+from silodp.cohorts.sources.folder import read_files
+from silodp.cohorts.sources.nifti import is_nifti
+from silodp.cohorts.sources.pairing import (
     IMAGES,
     MASK_ENDING,
     MASKS,
@@ -26,11 +28,9 @@ from silodp.cohorts.folder import (
     files_below,
     pair,
     patient_pattern,
-    read_files,
     with_pattern,
     without_ending,
 )
-from silodp.cohorts.nifti import is_nifti
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
