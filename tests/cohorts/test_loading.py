@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 import silodp
 from silodp.cohorts import load_cohort
@@ -119,6 +123,128 @@ def test_hospitals_that_the_files_name_are_kept(tmp_path: Path) -> None:
     for hospital in cohort.hospitals:
         for part, names in cohort.about["members"][hospital.name].items():
             assert all(name.startswith(hospital.name) for name in names), part
+
+
+def write_ct(path: Path, hounsfield: NDArray[np.int16], patient: str) -> None:
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.SOPClassUID, dataset.SOPInstanceUID = CTImageStorage, generate_uid()
+    dataset.Modality, dataset.PatientID = "CT", patient
+    dataset.Rows, dataset.Columns = hounsfield.shape
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 16, 15, 1
+    dataset.RescaleSlope, dataset.RescaleIntercept = 1, -1024
+    dataset.WindowCenter, dataset.WindowWidth = 40, 80
+    dataset.PixelData = (hounsfield + 1024).astype("<i2").tobytes()
+    dataset.save_as(path, enforce_file_format=True)
+
+
+def write_rsna(root: Path, patients: int = 15) -> Path:
+    """Kaggle's layout: two slices a patient, every second patient with a subdural haemorrhage."""
+    rng = np.random.default_rng(0)
+    (root / "stage_2_train").mkdir(parents=True)
+    lines = ["ID,Label"]
+    for number in range(2 * patients):
+        bleeds = number // 2 % 2
+        pixels = rng.integers(20, 40, (32, 32)).astype(np.int16)
+        pixels[10:14, 10:14] += 40 * bleeds
+        write_ct(root / f"stage_2_train/ID_{number:04d}.dcm", pixels, f"ID_patient{number // 2}")
+        for kind in ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural", "any"):
+            lines.append(f"ID_{number:04d}_{kind},{int(bleeds and kind in ('subdural', 'any'))}")
+    (root / "stage_2_train.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def test_rsna_slices_in_three_windows_by_patient(tmp_path: Path) -> None:
+    root = write_rsna(tmp_path / "rsna")
+    wanted = CohortSettings(kind="rsna-ich", path=str(root), hospitals=3, image_size=32)
+    cohort = load_cohort(wanted).check()
+    assert describe(cohort)["images"] == 30
+    assert cohort.about["patients"] == 15
+    owner: dict[int, tuple[str, str]] = {}
+    for hospital in cohort.hospitals:
+        for part, examples in hospital.parts.items():
+            names = cohort.about["members"][hospital.name][part]
+            for name, image, label in zip(names, examples.images, examples.targets, strict=True):
+                number = int(Path(name).stem.removeprefix("ID_"))
+                assert label == number // 2 % 2
+                assert owner.setdefault(number // 2, (hospital.name, part)) == (hospital.name, part)
+                # 20…39 HU: (x − 40)/80 + 0.5 in the brain window, (x − 600)/2800 + 0.5 in the bone window
+                assert 63 <= int(image[0, 0, 0]) <= 125
+                assert 74 <= int(image[2, 0, 0]) <= 77
+    assert len(owner) == 15
+    (root / "stage_2_train/ID_0003.dcm").write_bytes(b"cut off")
+    (root / "stage_2_train/ID_0004.dcm").unlink()
+    with pytest.raises(InputError, match="2 things cannot be used") as refused:
+        load_cohort(wanted)
+    assert "ID_0003" in str(refused.value)
+    assert "ID_0004" in str(refused.value)
+
+
+def write_volumes(root: Path, patients: int = 12) -> Path:
+    """Two sites with volumes of ten slices, six of them with gland."""
+    rng = np.random.default_rng(0)
+    for site in ("RUNMC", "BIDMC"):
+        (root / site).mkdir(parents=True)
+        for number in range(patients):
+            mask = np.zeros((24, 24, 10), np.uint8)
+            mask[8:16, 8:16, 2:8] = 1
+            volume = rng.normal(100, 10, mask.shape) + 60 * mask
+            for name, values in ((f"Case{number:02d}", volume), (f"Case{number:02d}_segmentation", mask)):
+                nib.save(nib.Nifti1Image(values, np.diag([1, 1, 3, 1])), root / site / f"{name}.nii.gz")
+    return root
+
+
+def test_prostate_volumes_by_patient_as_in_the_papers_text(tmp_path: Path) -> None:
+    root = write_volumes(tmp_path / "prostate")
+    cohort = load_cohort(CohortSettings(kind="prostate", path=str(root))).check()
+    assert [hospital.name for hospital in cohort.hospitals] == ["BIDMC", "RUNMC"]
+    for hospital in cohort.hospitals:
+        assert [len(part) for part in hospital.parts.values()] == [36, 18, 18]  # 6, 3 and 3 patients
+        assert hospital.train.images.shape[1:] == (1, 256, 256)
+        assert bool(hospital.train.targets.flatten(1).any(1).all())  # slices with gland
+        inside = hospital.train.images[hospital.train.targets == 1].float().mean()
+        assert inside > hospital.train.images[hospital.train.targets == 0].float().mean() + 50
+
+
+def write_lists(root: Path) -> Path:
+    """2D slices of two sites with json lists; three patients for training, one each for the others."""
+    rng = np.random.default_rng(0)
+    for site in ("I2CVB", "MSD"):
+        lists: dict[str, list[dict[str, str]]] = {"training": [], "validation": [], "testing": []}
+        for number, part in enumerate(("training", "training", "training", "validation", "testing")):
+            for number_of_slice in range(4):
+                entry = {}
+                for key, kind in (("image", "Image"), ("label", "Mask")):
+                    folder = root / site / kind / f"case_{number}"
+                    folder.mkdir(parents=True, exist_ok=True)
+                    pixels = rng.integers(0, 256, (20, 20), dtype=np.uint8)
+                    mask = np.zeros((20, 20), np.uint8)
+                    mask[5:9, 5:9] = 255
+                    Image.fromarray(pixels if key == "image" else mask).save(
+                        folder / f"{number_of_slice}.png"
+                    )
+                    entry[key] = f"{site}/{kind}/case_{number}/{number_of_slice}.png"
+                lists[part].append(entry)
+        (root / f"{site}.json").write_text(json.dumps(lists))
+    return root
+
+
+def test_prostate_lists_are_kept_and_torn_patients_refused(tmp_path: Path) -> None:
+    root = write_lists(tmp_path / "prostate")
+    wanted = CohortSettings(kind="prostate", path=str(root), image_size=32)
+    cohort = load_cohort(wanted)
+    assert [hospital.name for hospital in cohort.hospitals] == ["I2CVB", "MSD"]
+    assert [len(part) for part in cohort.hospitals[0].parts.values()] == [12, 4, 4]
+    lists = json.loads((root / "MSD.json").read_text())
+    lists["testing"].append(lists["training"].pop())
+    (root / "MSD.json").write_text(json.dumps(lists))
+    with pytest.raises(InputError, match=r"patients in more than one part: 1 .*torn_patients=keep"):
+        load_cohort(wanted)
+    kept = load_cohort(wanted.model_copy(update={"torn_patients": "keep"}))
+    assert [len(part) for part in kept.hospitals[1].parts.values()] == [11, 4, 5]
+    assert any("too good" in note for note in kept.about["notes"])
 
 
 def test_bad_files_are_refused_all_together_unless_they_may_be_left_out(tmp_path: Path) -> None:

@@ -711,7 +711,7 @@ def test_torn_patients_are_kept_only_where_that_is_asked_for() -> None:
     assert note.startswith("patients in more than one part: 1 (a in train and validation and test)")
     # Dealt out anew, one person's parts could fall into two hospitals.
     assert "cohort.torn_patients" not in data.refused(torn_patients="keep", partition="equal", hospitals=2)
-    two = images(18, patient=["a"] * 9 + ["b"] * 9, part=parts, hospital=["B"] * 9 + ["A"] * 9)
-    assert two.placed(torn_patients="keep").hospital.tolist() == [1] * 9 + [0] * 9
+    three = images(9, patient=list("aaabbbccc"), part=[*PARTS] * 3, hospital=list("AAABBBAAA"))
+    assert three.placed(torn_patients="keep").hospital.tolist() == [0] * 3 + [1] * 3 + [0] * 3
     both = images(18, patient=["a"] * 18, part=parts, hospital=["A"] * 9 + ["B"] * 9)
     assert "more than one hospital" in both.refused(torn_patients="keep")

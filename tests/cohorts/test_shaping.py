@@ -61,6 +61,13 @@ def test_masks_stay_nought_and_one_and_go_with_their_image() -> None:
     assert np.array_equal(found.targets[0, 1].nonzero()[1].max(), 9)
 
 
+def test_a_mask_takes_the_pixel_in_the_middle() -> None:
+    mask = noise(2, 1, 40, 40, seed=1) % 2
+    found = shaped(noise(2, 1, 40, 40), mask, image_size=16)
+    middle = ((np.arange(16) + 0.5) * 2.5).astype(int)
+    assert np.array_equal(found.targets, mask[:, :, middle][:, :, :, middle])
+
+
 def test_grey_to_colour_and_back() -> None:
     grey = noise(2, 1, 16, 16)
     colour = shaped(grey, channels=3).images
