@@ -72,11 +72,14 @@ def prepare(
     from silodp.cohorts.inspection import recognise
     from silodp.cohorts.loading import prepare as prepare_files
     from silodp.display import counting
+    from silodp.display_data import as_options
     from silodp.experiment import cohort_settings
 
     settings = cohort_settings(path, changes or [])
     with counting("reading files") as on_read:
-        settings, catalogue = recognise(settings)
+        settings, catalogue, _ = recognise(settings)
         store = prepare_files(settings, out, on_read, catalogue)
     print(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
-    print(f"train on them with: --set cohort.kind=prepared --set cohort.path={out}")
+    form = {"image_size": store.images.shape[-1], "channels": store.images.shape[1]}
+    ready = settings.model_copy(update={"kind": "prepared", "path": str(out), **form})
+    print(f"train on them with: {as_options(ready)}")

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from silodp.cohorts.catalogue import OnRead
     from silodp.privacy.accountants import Epsilon
     from silodp.training import Result
 
@@ -35,7 +36,6 @@ def titled_table(title: str, caption: str | None = None) -> Table:
 
 
 OnRound = Callable[[dict[str, Any]], None]
-OnRead = Callable[[int, int], None]
 
 
 @contextmanager
@@ -122,6 +122,8 @@ def show_result(result: Result) -> None:
     console = Console()
     console.print(table)
     console.print(describe_cohort(summary["cohort"]), highlight=False)
+    if baseline := describe_baseline(summary):
+        console.print(baseline, highlight=False)
     for note in summary["cohort"].get("notes", ()):
         console.print(f"note: {note}", highlight=False, markup=False)
     if summary["stopped"]:
@@ -137,9 +139,18 @@ def describe_cohort(cohort: Mapping[str, Any]) -> str:
     text += str(cohort.get("partition", f"{cohort['hospitals']} hospitals"))
     if cohort.get("left_out"):
         text += f"; {cohort['left_out']} left out as unusable"
-    if cohort.get("position_auc") is not None:
-        text += f"; slice position alone predicts the class with AUC {cohort['position_auc']:.3f}"
     return text
+
+
+def describe_baseline(summary: Mapping[str, Any]) -> str:
+    """Whether the model does better than a guess by slice position, where that is known."""
+    position = summary["cohort"].get("position_auc")
+    if position is None:
+        return ""
+    model = summary["test"]["last"]["mean"]["auc"]
+    verdict = "above" if model > position else "NOT above: it may know no more than where a slice is"
+    guess = f"slice position alone predicts the class with AUC {position:.3f}"
+    return f"{guess}; the model's {model:.3f} is {verdict}"
 
 
 def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:

@@ -166,8 +166,8 @@ class Experiment(Settings):
         Threads are among them: sums of floating-point numbers depend on how they are divided.
         """
         cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
-        if self.cohort.path is not None:  # so that a run is resumed from anywhere
-            cohort["path"] = str(Path(self.cohort.path).expanduser().absolute())
+        for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere
+            cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)

@@ -36,21 +36,18 @@ class CohortSettings(Settings):
         "custom",
     ] = "synthetic-mri"
     path: str | None = None  # a folder or a file, for all kinds but the synthetic ones
-    hospitals: Count | None = None  # default: those that the files name; 20 for synthetic-ct and rsna-ich; 6
+    hospitals: Count | None = None  # default: as the files name; 6 synthetic-mri, 20 synthetic-ct, rsna-ich
     slices: Count = 480  # synthetic: training slices over all hospitals
     # Default: 64 for synthetic cohorts, 224 for rsna-ich, 256 for prostate and folder, else as the files are.
     image_size: Annotated[int, Field(ge=16, le=1024)] | None = None
     # Default: 3 for rsna-ich (CT windows), as the files are for npz and medmnist, else 1.
     channels: Literal[1, 3] | None = None
     storage: Literal["uint8", "float16"] = "uint8"  # of decoded images
-    sample: Count | None = (
-        None  # draw so many images, classes evened out; default: 25000 for rsna-ich, or all
-    )
+    # Draw so many files, classes evened out. Default: 25000 for rsna-ich, else all.
+    sample: Count | None = None
     mask_labels: tuple[Count, ...] | None = None  # a mask for each value; default: one mask of all above 0
     with_mask_only: bool | None = None  # leave out slices without a mask; default: true for prostate
-    patient_pattern: str | None = (
-        None  # folder: regular expression, its group is the patient in a file's path
-    )
+    patient_pattern: str | None = None  # a regular expression: its group is the patient in a file's path
     patient_ids: Literal["global", "local"] = "global"  # local: one id in two hospitals is two people
     # Default: given where the files name hospitals, else equal.
     partition: Literal["given", "patients", "equal", "sizes", "dirichlet", "feature"] | None = None
@@ -61,7 +58,7 @@ class CohortSettings(Settings):
     shares: tuple[Positive, Positive, Positive] | None = None
     torn_patients: Literal["refuse", "keep"] = "refuse"  # whom the files put into two parts, in one hospital
     skip_unreadable: bool = False  # leave out what cannot be used, instead of refusing all
-    cache: str | None = None  # where decoded images are kept; default: ~/.cache/silodp
+    cache: str | None = None  # where decoded images are kept; default: silodp in XDG_CACHE_HOME or ~/.cache
     seed: Annotated[int, Field(ge=0)] = 0  # apart from the run's seed: other chance, same hospitals
 
     def filled(self) -> Self:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from silodp.cohorts import Cohort, load_cohort
+from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.description import describe, in_short
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
@@ -36,7 +37,6 @@ from silodp.tasks import task_named
 log = logging.getLogger("silodp")
 
 OnRound = Callable[[dict[str, Any]], None]
-OnRead = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 from PIL import Image
@@ -117,6 +118,51 @@ def test_kinds_are_recognised(tmp_path: Path) -> None:
     assert kind_of(tmp_path / "folder") == "rsna-ich"
     prepare(CohortSettings(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
     assert kind_of(tmp_path / "out") == "prepared"
+
+
+def pictures(folder: Path, count: int = 6) -> None:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        pixels = np.random.default_rng(number + count).integers(0, 256, (16, 16), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"ID_{number}.png")
+
+
+def test_a_csv_that_cannot_be_used_is_told_and_one_class_cannot_be_trained_on(tmp_path: Path) -> None:
+    pictures(tmp_path / "kaggle/stage_2_train")
+    (tmp_path / "kaggle/stage_2_train.csv").write_text("ID,Lable\nID_1_any,0\n")
+    findings = found(tmp_path / "kaggle", hospitals=2)
+    assert findings.settings.kind == "folder"
+    assert findings.undealt is not None
+    assert "a classifier needs at least two classes" in findings.undealt
+    assert any("stage_2_train.csv has the columns ID, Lable" in note for note in findings.notes)
+    assert not findings.is_clean
+
+
+def test_images_beside_masks_are_a_folder_whatever_they_show(tmp_path: Path) -> None:
+    for kind, values in (
+        ("images", np.random.default_rng(0).random((8, 8, 4))),
+        ("labels", np.ones((8, 8, 4))),
+    ):
+        (tmp_path / "liver/A" / kind).mkdir(parents=True)
+        nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / "liver/A" / kind / "1.nii.gz")
+    assert kind_of(tmp_path / "liver") == "folder"
+
+
+def test_when_nothing_can_be_used_all_is_named(tmp_path: Path) -> None:
+    pictures(tmp_path / "files/a", 12)
+    pictures(tmp_path / "files/b", 12)
+    for path in (tmp_path / "files").rglob("*.png"):
+        path.write_bytes(b"")
+    findings = found(tmp_path / "files", hospitals=2)
+    assert len(findings.problems) == 24
+    assert findings.images == 0
+    assert findings.classes == {"a": 0, "b": 0}
+    assert not findings.is_clean
+
+
+def test_a_kind_that_reads_no_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cohort.kind = synthetic-mri: it reads no files; choose rsna-ich"):
+        inspect(CohortSettings(kind="synthetic-mri", path=str(tmp_path)))
 
 
 def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:

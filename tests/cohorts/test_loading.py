@@ -283,6 +283,7 @@ def test_a_sample_is_drawn_before_anything_is_decoded(tmp_path: Path) -> None:
         lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (24, 24)
+    assert any(note.startswith("drawn 24 of 48 files") for note in cohort.about["notes"])
     counts = describe(cohort)["hospitals"].values()
     classes = [part["classes"] for hospital in counts for part in hospital.values()]
     assert sum(each["healthy"] for each in classes) == sum(each["sick"] for each in classes) == 12
@@ -307,6 +308,35 @@ def test_what_cannot_be_is_refused_in_a_sentence(
         load_cohort(settings(write_npz(tmp_path / "a.npz"), **changes))
 
 
+def test_settings_that_a_kind_cannot_heed_are_refused(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    for change in ({"sample": 10}, {"patient_pattern": "(p)"}, {"with_mask_only": True}):
+        with pytest.raises(InputError, match="it means nothing for cohort.kind = npz; leave it out"):
+            load_cohort(settings(path, **change))
+
+
+def test_a_position_that_is_no_number_is_no_position(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz", slice=np.array(["top"] * 72))
+    assert load_cohort(settings(path)).about["position_auc"] is None
+
+
+def test_what_was_left_out_where_it_was_prepared_is_not_asked_again(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "f")
+    (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
+    wanted = CohortSettings(kind="folder", path=str(root), image_size=16, skip_unreadable=True).filled()
+    (tmp_path / "out").mkdir(mode=0o755)
+    prepare(wanted, tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode & 0o077 == 0
+    cohort = load_cohort(CohortSettings(kind="prepared", path=str(tmp_path / "out")))
+    assert len(cohort.about["left_out"]) == 1
+
+
+def test_prepared_slices_keep_the_number_of_hospitals_of_their_kind(tmp_path: Path) -> None:
+    root = write_rsna(tmp_path / "rsna", patients=70)
+    prepare(CohortSettings(kind="rsna-ich", path=str(root), image_size=16).filled(), tmp_path / "out")
+    assert len(load_cohort(CohortSettings(kind="prepared", path=str(tmp_path / "out"))).hospitals) == 20
+
+
 def test_prepared_elsewhere_is_the_same_cohort(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz")
     first = load_cohort(settings(path, image_size=32))
@@ -315,7 +345,9 @@ def test_prepared_elsewhere_is_the_same_cohort(tmp_path: Path) -> None:
     second = load_cohort(settings(tmp_path / "out", kind="prepared"))
     assert first.fingerprint() == second.fingerprint()
     assert second.about["files"] == first.about["files"]
-    with pytest.raises(InputError, match=r"cohort.image_size = 64: .* was prepared with 32; leave"):
+    with pytest.raises(
+        InputError, match=r"cohort.image_size = 64: .* was prepared with 32; set cohort.image_size=32"
+    ):
         load_cohort(settings(tmp_path / "out", kind="prepared", image_size=64))
     with pytest.raises(InputError, match="exists already; give a new folder"):
         prepare(settings(tmp_path / "out"), tmp_path / "out")
@@ -343,7 +375,7 @@ def test_a_run_on_files_writes_them_down_and_resumes_on_the_same_ones_only(
     tmp_path: Path, experiment: silodp.Experiment
 ) -> None:
     path = write_npz(tmp_path / "a.npz", masks=True)
-    cohort = {"kind": "npz", "path": str(path), "hospitals": 3, "with_mask_only": False}
+    cohort = {"kind": "npz", "path": str(path), "hospitals": 3}
     wanted = experiment.build(experiment.model_dump(exclude_none=True), {"cohort": cohort, "rounds": 1})
     result = silodp.train(wanted, out=tmp_path / "run")
     said = json.loads((tmp_path / "run/cohort.json").read_text())

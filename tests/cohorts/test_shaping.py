@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from silodp.cohorts import shaping
 from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
 from silodp.cohorts.shaping import Shaped, digest, shape
 from silodp.local_training import network_input
@@ -39,6 +40,25 @@ def test_shrinking_averages_areas() -> None:
     means = images.reshape(2, 3, 16, 4, 16, 4).astype(np.float64).mean((3, 5))
     assert found.images.shape == (2, 3, 16, 16)
     assert np.abs(found.images - means).max() <= 0.5001  # rounded to a byte
+
+
+def test_an_image_that_shrinks_one_way_only_is_averaged_that_way() -> None:
+    image = np.zeros((1, 1, 96, 8), np.uint8)
+    image[:, :, ::4] = 200  # one row in four, all lost or all kept without averaging
+    found = shaped(image, image_size=24)
+    assert (found.images == 50).all()
+
+
+def test_many_images_are_shaped_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, targets = noise(7, 1, 32, 32), np.arange(7)
+    images[5] = 3
+    whole = shaped(images, targets, image_size=16)
+    monkeypatch.setattr(shaping, "PIECE", 3)
+    pieces = shaped(images, targets, image_size=16)
+    assert np.array_equal(whole.images, pieces.images)
+    assert whole.targets.tolist() == pieces.targets.tolist() == [0, 1, 2, 3, 4, 6]
+    assert (whole.rows, whole.digests, whole.problems) == (pieces.rows, pieces.digests, pieces.problems)
+    assert [problem.name for problem in pieces.problems] == ["image-5"]
 
 
 def test_enlarging_keeps_the_mean_and_the_corners_order() -> None:

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -157,11 +159,61 @@ def test_broken_files_are_named_together_and_stop_nothing(files: Files, cached: 
     names = [problem.name for problem in store.problems]
     assert names == ["9.png", "1.png", "2.png", "4.png"]
     assert "truncated" in store.problems[1].what
-    assert "cannot identify image file" in store.problems[2].what
+    assert store.problems[2].what == "it is not a picture, or its beginning is damaged"
     assert str(store.problems[3]) == "4.png: it is constant"
     assert [row.name for row in store.rows] == ["0.png", "3.png", "5.png"]
     assert store.labels is not None
     assert store.labels.tolist() == [0, 1, 1]
+
+
+def test_a_file_that_cannot_be_opened_is_named_like_others(
+    files: Files, cached: Callable[..., Store]
+) -> None:
+    (files.root / "2.png").unlink()
+    (files.root / "2.png").symlink_to("nowhere")
+    for _ in range(2):
+        store = cached()
+        assert [problem.name for problem in store.problems] == ["2.png"]
+        assert len(store.rows) == 5
+
+
+def test_content_that_kept_its_size_and_time_is_noticed(files: Files, cached: Callable[..., Store]) -> None:
+    path = files.root / "3.png"
+    first, times = cached(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    path.write_bytes(bytes(changed))
+    os.utime(path, ns=times)
+    assert cached().files["3.png"] != first.files["3.png"]
+
+
+def test_processes_that_decode_the_same_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    Files(tmp_path / "files")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from test_store import *\n"
+        "files = Files.__new__(Files); files.root, files.decoded = Path(sys.argv[2]), []\n"
+        "for turn in range(40):\n"
+        "    cache = Path(sys.argv[3]) / str(turn)\n"
+        "    assert len(cached_store(files.catalogue(), SETTINGS, cache).rows) == 6\n"
+    )
+    arguments = [
+        sys.executable,
+        "-c",
+        code,
+        str(Path(__file__).parent),
+        str(tmp_path / "files"),
+        str(tmp_path),
+    ]
+    processes = [subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in processes:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+
+
+def test_a_cache_that_cannot_be_made_says_what_to_set(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match=r"cohort\.cache = .*: cannot be made \(Not a directory\); set it"):
+        cached_store(files.catalogue(), SETTINGS, tmp_path / "file/cache")
 
 
 def test_a_problem_that_is_gone_is_forgotten(files: Files, cached: Callable[..., Store]) -> None:

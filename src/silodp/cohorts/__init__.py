@@ -10,7 +10,7 @@ from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
 if TYPE_CHECKING:
-    from silodp.cohorts.store import OnRead
+    from silodp.cohorts.catalogue import OnRead
 
 __all__ = ["Cohort", "Examples", "HospitalData", "load_cohort"]
 

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 PARTS = ("train", "validation", "test")
 
+OnRead = Callable[[int, int], None]
+"""Told how many files of how many have been read."""
+
 
 class Unreadable(ValueError):
     """A file that cannot be used; the message says why, without the file's name."""
@@ -42,6 +45,7 @@ class Row:
         patient: who it shows.
         part: "train", "validation" or "test", where the data set says so.
         size: (height, width) as it was in the file.
+        links: other ids that the person has, such as a study's: images that share one stay together.
         features: what else is known, such as {"slice": 12.0, "scanner": "Acme X"}; "slice" is its position.
     """
 
@@ -51,6 +55,7 @@ class Row:
     part: str | None = None
     size: tuple[int, int] = (0, 0)
     features: Mapping[str, Any] = field(default_factory=dict)
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,8 @@ class Catalogue:
     lists: tuple[Path, ...] = ()
 
 
-def one_picture(scan: Scan, image: NDArray[Any], mask: NDArray[Any] | None = None, **row: Any) -> Pictures:
-    """A scan that is one image (channels, height, width), with masks (masks, height, width) or its label."""
+def one_picture(scan: Scan, image: NDArray[Any], **row: Any) -> Pictures:
+    """A scan that is one image (channels, height, width), with its label."""
     row = {"size": tuple(image.shape[-2:]), **row}
-    if mask is None:
-        targets: NDArray[Any] = np.array([-1 if scan.label is None else scan.label])
-    else:
-        targets = mask[None]
+    targets = np.array([-1 if scan.label is None else scan.label])
     return Pictures(image[None], targets, (scan.row(**row),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -15,11 +14,13 @@ def describe(cohort: Cohort) -> dict[str, Any]:
     first = cohort.hospitals[0].train
     names = list(cohort.about.get("classes") or _numbered(cohort))
     channels, height, width = first.images.shape[1:]
-    targets = {
-        hospital.name: {part: examples.targets for part, examples in hospital.parts.items()}
+    counts = {
+        hospital.name: {
+            part: {"images": len(examples), "classes": _counts(examples.targets, names)}
+            for part, examples in hospital.parts.items()
+        }
         for hospital in cohort.hospitals
     }
-    counts = count(targets, names)
     return {
         "cohort": cohort.name,
         "images": sum(part["images"] for hospital in counts.values() for part in hospital.values()),
@@ -30,17 +31,6 @@ def describe(cohort: Cohort) -> dict[str, Any]:
         "classes": names,
         "hospitals": counts,
         **{key: value for key, value in cohort.about.items() if key != "classes"},
-    }
-
-
-def count(hospitals: Mapping[str, Mapping[str, Tensor]], names: list[str]) -> dict[str, Any]:
-    """Images, and images of each class or with something in each mask, from targets by hospital and part."""
-    return {
-        hospital: {
-            part: {"images": len(targets), "classes": _counts(targets, names)}
-            for part, targets in parts.items()
-        }
-        for hospital, parts in hospitals.items()
     }
 
 
@@ -62,6 +52,7 @@ def _numbered(cohort: Cohort) -> list[str]:
 
 
 def _counts(targets: Tensor, names: list[str]) -> dict[str, int]:
+    """Images of each class, or with something in each mask."""
     if targets.ndim == 4:
         return {name: int(targets[:, number].flatten(1).any(1).sum()) for number, name in enumerate(names)}
     return {name: int((targets == number).sum()) for number, name in enumerate(names)}

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from silodp.cohorts.catalogue import PARTS, Catalogue, Problem, Row
-from silodp.cohorts.description import count
-from silodp.cohorts.loading import SOURCES, about, look, members, place_store, read_store
+from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Row
+from silodp.cohorts.description import describe
+from silodp.cohorts.loading import SOURCES, assemble, look, place_store, read_store
 from silodp.cohorts.partition import Placement
-from silodp.cohorts.store import OnRead, Store
+from silodp.cohorts.store import Store
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
@@ -72,54 +70,57 @@ class Findings:
         }
 
 
-def recognise(settings: CohortSettings) -> tuple[CohortSettings, Catalogue | None]:
+def recognise(settings: CohortSettings) -> tuple[CohortSettings, Catalogue | None, list[str]]:
     """What lies at `settings.path`: the first kind whose `scan` finds something there, if none is set.
 
     Returns:
-        The settings with the defaults of their kind, and what was found; None where it is prepared.
+        The settings with the defaults of their kind; what was found, None where it is prepared; and why a csv
+        that lies there was not used.
     """
     path = Path(settings.path or "")
     if not path.exists():
         raise InputError(f"{path}: nothing is there")
     if "kind" in settings.model_fields_set:
-        candidates: tuple[str, ...] = (settings.kind,)
+        if settings.kind not in (*SOURCES, "prepared"):
+            raise InputError(f"cohort.kind = {settings.kind}: it reads no files; choose {', '.join(SOURCES)}")
+        kinds: tuple[str, ...] = (settings.kind,)
     elif path.is_file():
-        candidates = ("medmnist", "npz")
-    elif (path / "store.json").exists():
-        candidates = ("prepared",)
+        kinds = ("rsna-ich",) if path.suffix.lower() == ".csv" else ("medmnist", "npz")
     else:
-        candidates = tuple(kind for kind in SOURCES if kind not in ("medmnist", "npz"))
+        kinds = ("prepared",) if (path / "store.json").exists() else ("rsna-ich", "prostate", "folder")
+    found: dict[str, tuple[CohortSettings, Catalogue | None]] = {}
     reasons = []
-    for kind in candidates:
+    for kind in kinds:
         guess = settings.model_copy(update={"kind": kind}).filled()
-        if kind == "prepared":
-            return guess, None
         try:
-            catalogue = look(guess)
-            if catalogue.scans or len(candidates) == 1:
-                return guess, catalogue
-            reasons.append(f"{kind}: no image")
+            found[kind] = guess, None if kind == "prepared" else look(guess)
+            catalogue = found[kind][1]
+            if catalogue is None or catalogue.lists or path.is_file():
+                break  # lists name their files: nothing else is meant
         except InputError as error:
-            if len(candidates) == 1:
+            if len(kinds) == 1:
                 raise
             reasons.append(f"{kind}: {str(error).removeprefix(f'cohort.path = {path}: ')}")
-    raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(reasons)}")
+    if not found:
+        raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(reasons)}")
+    # Images beside masks are a folder like any other, whatever organ they show.
+    folder = found.get("folder", (None, None))[1]
+    kind = "folder" if folder is not None and folder.target == "mask" else next(iter(found))
+    return *found[kind], [f"not read as {reason}" for reason in reasons if ".csv" in reason]
 
 
 def inspect(
     settings: CohortSettings, on_read: OnRead | None = None
 ) -> tuple[Findings, Store, Placement | None]:
     """Reads everything at `settings.path` and looks for what would spoil a training."""
-    settings, catalogue = recognise(settings)
+    settings, catalogue, doubts = recognise(settings)
     store = read_store(settings, on_read, catalogue)
     placement, undealt, description = None, None, None
     try:
         placement = place_store(store, settings)
-        targets = {
-            hospital: {part: torch.from_numpy(store.targets[mine]) for part, mine in parts.items()}
-            for hospital, parts in members(placement).items()
-        }
-        description = {**about(store, placement), "hospitals": count(targets, list(store.classes))}
+        cohort = assemble(store, placement, pixels=False)
+        description = describe(cohort)
+        cohort.check()  # what a run would refuse
     except InputError as error:
         undealt = str(error)
     same, across = _duplicates(store, placement)
@@ -135,12 +136,14 @@ def inspect(
         duplicates=same,
         duplicates_across=across,
         leaks=tuple(_leaks(store.rows, settings)),
-        notes=tuple(description["notes"]) if description else store.notes,
+        notes=(*(description["notes"] if description else store.notes), *doubts),
     )
     return findings, store, placement
 
 
 def _classes(store: Store) -> dict[str, int]:
+    if not store.rows:
+        return dict.fromkeys(store.classes, 0)
     if store.labels is None:
         found = store.targets.reshape(*store.targets.shape[:2], -1).any(2).sum(0)
         return {name: int(found[number]) for number, name in enumerate(store.classes)}
@@ -166,7 +169,8 @@ def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[
 
 
 def _leaks(rows: Iterable[Row], settings: CohortSettings) -> Iterable[str]:
-    hospitals, parts = defaultdict(set), defaultdict(set)
+    hospitals: dict[str, set[str | None]] = defaultdict(set)
+    parts: dict[str, set[str | None]] = defaultdict(set)
     for row in rows:
         if row.patient is not None:
             local = settings.patient_ids == "local"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -14,14 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import PARTS, Catalogue, Problem
+from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
 from silodp.cohorts.store import (
     UNFINISHED,
-    OnRead,
     Store,
     build_store,
     cached_store,
@@ -35,13 +35,21 @@ SOURCES = ("rsna-ich", "prostate", "medmnist", "npz", "folder")
 """Kinds of files, each with a module that has its name and a function `scan`."""
 
 SHARES = {"prostate": (0.5, 0.25, 0.25)}  # as the paper's text; 60/20/20 otherwise
+UNUSED = {
+    "npz": ("sample", "with_mask_only", "patient_pattern"),
+    "medmnist": ("sample", "with_mask_only", "patient_pattern", "mask_labels"),
+    "rsna-ich": ("with_mask_only", "mask_labels"),
+}
+"""Settings that a kind cannot heed: refused, so that nobody counts on them."""
+
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all
 
 
 def load_files(settings: CohortSettings, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
-    if store.problems and not settings.skip_unreadable:
+    accepted = settings.skip_unreadable or settings.kind == "prepared"  # decided where it was prepared
+    if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
     return assemble(store, place_store(store, settings))
 
@@ -61,10 +69,7 @@ def read_store(
         _refuse_other_form(store, settings)
         return store
     cache = Path(settings.cache).expanduser() if settings.cache else default_cache()
-    store = cached_store(catalogue or look(settings), settings, cache, on_read)
-    if not store.rows:
-        raise InputError(_refusal(store.problems, settings))
-    return store
+    return cached_store(catalogue or look(settings), settings, cache, on_read)
 
 
 def prepare(
@@ -77,7 +82,8 @@ def prepare(
     if out.exists() and (not out.is_dir() or any(left.name not in UNFINISHED for left in out.iterdir())):
         raise InputError(f"--out {out}: exists already; give a new folder")
     catalogue = catalogue or look(settings)
-    out.mkdir(parents=True, exist_ok=True, mode=0o700)
+    out.mkdir(parents=True, exist_ok=True)
+    out.chmod(0o700)  # these are patients' images
     build_store(catalogue, settings, out, on_read)
     store = open_store(out)
     if not store.rows or (store.problems and not settings.skip_unreadable):
@@ -89,32 +95,50 @@ def prepare(
 def look(settings: CohortSettings) -> Catalogue:
     """What lies at `settings.path`, and of it what is to be read."""
     root = _root(settings)
+    for field in UNUSED.get(settings.kind, ()):
+        if getattr(settings, field) is not None:
+            raise InputError(
+                f"cohort.{field} = {getattr(settings, field)}: it means nothing for cohort.kind = "
+                f"{settings.kind}; leave it out"
+            )
     module = import_module(f"silodp.cohorts.sources.{settings.kind.replace('-', '_')}")
     catalogue: Catalogue = module.scan(root, settings)
-    if settings.sample is not None:
-        return replace(catalogue, scans=sample_evenly(catalogue.scans, settings.sample, settings.seed))
-    return catalogue
+    count = len(catalogue.scans)
+    if settings.sample is None or settings.sample >= count:
+        return catalogue
+    scans = sample_evenly(catalogue.scans, settings.sample, settings.seed)
+    note = (
+        f"drawn {len(scans):,} of {count:,} files, classes evened out (cohort.sample); others were not read"
+    )
+    return replace(catalogue, scans=scans, notes=(*catalogue.notes, note))
 
 
 def place_store(store: Store, settings: CohortSettings) -> Placement:
     """Which hospital and which part each image of a store is in."""
     shares = SHARES.get(store.kind, (0.6, 0.2, 0.2))
+    if settings.hospitals is None:  # what was prepared keeps the default of its kind
+        known = CohortSettings(kind=store.kind).filled().hospitals  # type: ignore[arg-type]
+        settings = settings.model_copy(update={"hospitals": known})
     return place(store.rows, store.labels, store.digests, settings, shares)
 
 
-def assemble(store: Store, placement: Placement) -> Cohort:
-    """The cohort as tensors, copied out of the store hospital by hospital."""
+def assemble(store: Store, placement: Placement, *, pixels: bool = True) -> Cohort:
+    """The cohort as tensors, copied out of the store hospital by hospital.
+
+    Without `pixels` every image is the first one, once in memory: enough to count and to check.
+    """
+    first = torch.from_numpy(np.array(store.images[:1]))
     hospitals = []
-    for name, parts in members(placement).items():
-        examples = {
-            part: Examples(torch.from_numpy(store.images[mine]), torch.from_numpy(store.targets[mine]))
-            for part, mine in parts.items()
-        }
+    for name, parts in _members(placement).items():
+        examples = {}
+        for part, mine in parts.items():
+            images = torch.from_numpy(store.images[mine]) if pixels else first.expand(len(mine), -1, -1, -1)
+            examples[part] = Examples(images, torch.from_numpy(store.targets[mine]))
         hospitals.append(HospitalData(name, **examples))
-    return Cohort(store.kind, tuple(hospitals), about(store, placement))
+    return Cohort(store.kind, tuple(hospitals), _about(store, placement))
 
 
-def members(placement: Placement) -> dict[str, dict[str, NDArray[np.int64]]]:
+def _members(placement: Placement) -> dict[str, dict[str, NDArray[np.int64]]]:
     """The numbers of each hospital's images, by part."""
     return {
         hospital: {
@@ -125,13 +149,13 @@ def members(placement: Placement) -> dict[str, dict[str, NDArray[np.int64]]]:
     }
 
 
-def about(store: Store, placement: Placement) -> dict[str, Any]:
+def _about(store: Store, placement: Placement) -> dict[str, Any]:
     """What cohort.json tells beside the counts: where the images come from and who holds which."""
-    positions = np.array([row.features.get("slice", np.nan) for row in store.rows], dtype=np.float64)
+    positions = np.array([_number(row.features.get("slice")) for row in store.rows])
     patients = [row.patient for row in store.rows]
     names = {
         hospital: {part: [store.rows[number].name for number in mine] for part, mine in parts.items()}
-        for hospital, parts in members(placement).items()
+        for hospital, parts in _members(placement).items()
     }
     return {
         "layout": store.layout,
@@ -145,6 +169,13 @@ def about(store: Store, placement: Placement) -> dict[str, Any]:
         "files": store.files,
         "members": names,
     }
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _root(settings: CohortSettings) -> Path:
@@ -167,7 +198,7 @@ def _refuse_other_form(store: Store, settings: CohortSettings) -> None:
         if wanted not in (None, found):
             raise InputError(
                 f"cohort.{field} = {wanted}: {settings.path} was prepared with {found}; "
-                f"leave the setting out, or prepare again with --set {field}={wanted}"
+                f"set cohort.{field}={found}, or prepare again with --set {field}={wanted}"
             )
 
 
@@ -182,5 +213,5 @@ def _refusal(problems: Sequence[Problem], settings: CohortSettings) -> str:
     summary = ", ".join(f"{count} × {what}" for what, count in kinds.most_common(NAMED))
     return (
         f"cohort.path = {settings.path}: {things} cannot be used ({summary}): {named}{more}. "
-        "`silodp data check` names all; mend or remove them, or set cohort.skip_unreadable=true"
+        "mend or remove them (`silodp data check` names all), or set cohort.skip_unreadable=true"
     )

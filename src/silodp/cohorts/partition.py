@@ -13,7 +13,7 @@ import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Row
 from silodp.cohorts.dealing import ANEW, LEAST, as_named, by_feature, dealt, refuse_lacking
-from silodp.cohorts.people import Groups, Numbers, codes, examples_of, linked, listed, people_of, spread
+from silodp.cohorts.people import Groups, Numbers, codes, examples_of, linked, people_of, spread
 from silodp.cohorts.splitting import split_all
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
@@ -102,9 +102,9 @@ def place(
         words += f"; {', '.join(PARTS)} as the files say"
     notes += torn
     notes += _notes(rows, people, groups, dealt=rule != "given" or parts is None, split=parts is None)
-    if rule == "given":
-        notes += _twins_apart(rows, twins, "hospital", where[of])
-    notes += _twins_apart(rows, twins, "part", part)
+    if len(names) > 1:
+        notes += _twins_apart(twins, "hospital", where[of])
+    notes += _twins_apart(twins, "part", part)
     return Placement(names, where[of], part, rule != "given", words, tuple(notes))
 
 
@@ -135,7 +135,8 @@ def _given_parts(
     if settings.torn_patients == "refuse" or rule != "given":
         way = "" if rule != "given" else "; cohort.torn_patients=keep takes the parts as they are"
         raise InputError(f"cohort.path = {settings.path}: {what}; {ANEW}{way}")
-    return parts, [f"{what}: validation and test figures are too good"]
+    note = f"patients in more than one part, as the files say: {len(torn)}"
+    return parts, [f"{note}; validation and test figures are too good"]
 
 
 def _refuse_two_hospitals(rows: Sequence[Row], people: Numbers, named: Numbers) -> None:
@@ -168,14 +169,7 @@ def _notes(rows: Sequence[Row], people: Numbers, groups: Groups, *, dealt: bool,
     return notes
 
 
-def _twins_apart(rows: Sequence[Row], twins: Numbers, what: str, places: Numbers) -> list[str]:
+def _twins_apart(twins: Numbers, what: str, places: Numbers) -> list[str]:
     """A note on identical images that are in two places because the files say so."""
-    torn = spread(twins, places)
-    if not torn:
-        return []
-    pairs = []
-    for twin in torn[:3]:
-        mine = np.flatnonzero(twins == twin)
-        apart = mine[np.unique(places[mine], return_index=True)[1]]
-        pairs.append(" = ".join(rows[index].name for index in apart[:2]))
-    return [f"identical images in more than one {what}: {len(torn)} ({listed(pairs, len(torn))})"]
+    torn = len(spread(twins, places))
+    return [f"pictures that occur in more than one {what}: {torn}"] if torn else []

@@ -33,23 +33,44 @@ def codes(values: Iterable[Hashable]) -> Numbers:
 
 
 def people_of(rows: Sequence[Row], settings: CohortSettings) -> Numbers:
-    """A number for each patient; -1 for an image that names none."""
+    """A number for each person, known by an id or by what links ids; -1 for an image that names none.
+
+    Capitals and spaces around an id do not count: rather two people taken for one than one torn apart. A link
+    that all images have, such as «anonymous», says nothing where ids tell people apart.
+    """
     local = settings.patient_ids == "local"
-    numbers = codes((row.hospital if local else None, row.patient) for row in rows)
-    return np.where([row.patient is None for row in rows], -1, numbers)
+    told = {(row.patient or "").strip().casefold() for row in rows} - {""}
+    shared = set.intersection(*(set(row.links) for row in rows)) if rows and len(told) > 1 else set()
+    images, names = [], list[Hashable]()
+    for number, row in enumerate(rows):
+        known = (row.patient or "").strip().casefold()
+        mine = [("patient", row.hospital if local else None, known)] if known else []
+        for name in (*mine, *(link for link in row.links if link not in shared)):
+            images.append(number)
+            names.append(name)
+    if not names:
+        return np.full(len(rows), -1)
+    starts = np.array(images)
+    people = _components(starts, codes(names), len(rows))
+    return np.where(np.isin(np.arange(len(rows)), starts), people, -1)
 
 
 def linked(people: Numbers, twins: Numbers) -> Numbers:
     """The group of each image: linked, also by a chain of others, by a patient or by equal pixels."""
+    count = len(people)
+    images, known = np.arange(count), people >= 0
+    pictures = codes(twins.tolist())
+    starts = np.concatenate([images, images[known]])
+    return _components(starts, np.concatenate([pictures, count + people[known]]), count)
+
+
+def _components(images: Numbers, names: Numbers, count: int) -> Numbers:
+    """The component of each of `count` images in the graph of images and the names that they have."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    count = len(people)
-    images, known = np.arange(count), people >= 0
-    # A graph of images, patients and pictures, each with numbers of its own.
-    starts = np.concatenate([images[known], images])
-    ends = np.concatenate([count + people[known], 2 * count + codes(twins.tolist())])
-    graph = coo_array((np.ones(len(ends), dtype=bool), (starts, ends)), shape=(3 * count, 3 * count))
+    size = count + int(names.max()) + 1
+    graph = coo_array((np.ones(len(names), dtype=bool), (images, count + names)), shape=(size, size))
     return codes(connected_components(graph, directed=False)[1][:count].tolist())
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
 from silodp.settings import CohortSettings
 
+PIECE = 512  # images
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue, ITU-R BT.601
 
 
@@ -27,7 +28,27 @@ class Shaped:
 
 
 def shape(pictures: Pictures, settings: CohortSettings) -> Shaped:
-    """Brings all pictures of a scan into shape; those without content are left out and named."""
+    """Brings all pictures of a scan into shape; those without content are left out and named.
+
+    A file of very many images is taken piece by piece, so that they are never all in single precision.
+    """
+    if len(pictures.rows) <= PIECE:
+        return _shape_piece(pictures, settings)
+    pieces = []
+    for first in range(0, len(pictures.rows), PIECE):
+        part = slice(first, first + PIECE)
+        piece = Pictures(pictures.images[part], pictures.targets[part], pictures.rows[part])
+        pieces.append(_shape_piece(piece, settings))
+    return Shaped(
+        np.concatenate([piece.images for piece in pieces]),
+        np.concatenate([piece.targets for piece in pieces]),
+        tuple(row for piece in pieces for row in piece.rows),
+        tuple(known for piece in pieces for known in piece.digests),
+        (*pictures.problems, *(problem for piece in pieces for problem in piece.problems)),
+    )
+
+
+def _shape_piece(pictures: Pictures, settings: CohortSettings) -> Shaped:
     images, targets = pictures.images, pictures.targets
     if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
         mask, image = (f"{h} × {w}" for h, w in (targets.shape[-2:], images.shape[-2:]))
@@ -81,10 +102,14 @@ def _resize(images: NDArray[Any], size: int | None) -> NDArray[Any]:
         return images if size is None or len(images) else images.reshape(0, images.shape[1], size, size)
     from monai.transforms import Resize
 
-    mode = "area" if min(images.shape[-2:]) >= size else "bilinear"
-    # All slices of a volume at once, as channels of one image.
+    # All slices of a volume at once, as channels of one image: shrunk where that is needed, then enlarged.
     stack = images.reshape(-1, *images.shape[-2:]).astype(np.float32)
-    resized = np.asarray(Resize((size, size), mode=mode)(stack)).reshape(*images.shape[:2], size, size)
+    height, width = (min(side, size) for side in images.shape[-2:])
+    if (height, width) != images.shape[-2:]:
+        stack = np.asarray(Resize((height, width), mode="area")(stack))
+    if (height, width) != (size, size):
+        stack = np.asarray(Resize((size, size), mode="bilinear")(stack))
+    resized = stack.reshape(*images.shape[:2], size, size)
     return resized if images.dtype != np.uint8 else resized.round().clip(0, 255).astype(np.uint8)
 
 

@@ -11,6 +11,7 @@ files are not even opened.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Problem, Row, Scan, Unreadable
+from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable
 from silodp.cohorts.shaping import Shaped, shape
 from silodp.errors import InputError
 from silodp.files import write_atomically
@@ -39,9 +40,6 @@ FORMAT = 1  # one more whenever the same files would give other images
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "with_mask_only"}  # what a store looks like
 UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # what a kill leaves in a store's folder
 ABANDONED = 24 * 3600  # seconds after which an unfinished store is nobody's any more
-
-OnRead = Callable[[int, int], None]
-"""Told how many files of how many have been read."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,12 @@ def cached_store(
     catalogue: Catalogue, settings: CohortSettings, cache: Path, on_read: OnRead | None = None
 ) -> Store:
     """The store of these files in this form, from the cache or decoded into it."""
-    cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are patients' images
+    try:
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are patients' images
+    except OSError as error:
+        raise InputError(
+            f"cohort.cache = {cache}: cannot be made ({error.strerror}); set it to a folder of yours"
+        ) from None
     seen = cache / "seen" / f"{_key(_facts(catalogue, settings, _stat))}.json"
     try:
         store = open_store(cache / json.loads(seen.read_text())["store"])
@@ -86,15 +89,28 @@ def cached_store(
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
     try:
         hashes = build_store(catalogue, settings, unfinished, on_read)
-        name = _key(_facts(catalogue, settings, lambda path: hashes[str(path)]))
-        if (cache / name).exists():
-            shutil.rmtree(cache / name)  # the same content, decoded again: or damaged
-        unfinished.rename(cache / name)
+        name = _key(_facts(catalogue, settings, lambda path: hashes.get(str(path))))
+        _put(unfinished, cache / name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     seen.parent.mkdir(exist_ok=True)
-    write_atomically(seen, json.dumps({"store": name}).encode())
+    mine = seen.with_suffix(f".{os.getpid()}")  # other processes may write the same now
+    mine.write_text(json.dumps({"store": name}))
+    mine.replace(seen)
     return open_store(cache / name)
+
+
+def _put(new: Path, place: Path) -> None:
+    """Puts a store into its place, unless the same is there already, perhaps by another process."""
+    with (place.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if len(open_store(place).problems) <= len(open_store(new).problems):
+                return
+        except InputError:
+            pass  # damaged, or nothing there
+        shutil.rmtree(place, ignore_errors=True)
+        new.rename(place)
 
 
 def build_store(
@@ -137,12 +153,15 @@ def build_store(
         "classes": catalogue.classes,
         "images": _array(shapes[0], len(rows)) if shapes else None,
         "targets": _array(shapes[1], len(rows)) if shapes else None,
-        "rows": [[row.name, row.hospital, row.patient, row.part, row.size, row.features] for row in rows],
+        "rows": [list(vars(row).values()) for row in rows],
         "digests": digests,
         "files": {_below(Path(path), catalogue.root): value for path, value in hashes.items()},
         "problems": [asdict(problem) for problem in problems],
         "notes": catalogue.notes,
     }
+    for name in ("images.bin", "targets.bin"):
+        with (folder / name).open("rb") as file:
+            os.fsync(file.fileno())
     write_atomically(folder / "store.json", json.dumps(description).encode())  # last: now it is complete
     return hashes
 
@@ -162,8 +181,8 @@ def open_store(folder: Path) -> Store:
             for name in ("images", "targets")
         ]
         rows = tuple(
-            Row(name, hospital, patient, part, tuple(size), features)
-            for name, hospital, patient, part, size, features in known["rows"]
+            Row(name, hospital, patient, part, tuple(size), features, tuple(links))
+            for name, hospital, patient, part, size, features, links in known["rows"]
         )
         return Store(
             folder,
@@ -262,7 +281,7 @@ def _stat(path: Path) -> Any:
         found = path.stat()
     except OSError:
         return None
-    return [str(path.absolute()), found.st_size, found.st_mtime_ns]
+    return [str(path.absolute()), found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _sha256(path: Path) -> str:

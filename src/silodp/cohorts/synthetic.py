@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.cohort import Examples, HospitalData
 from silodp.errors import InputError
 
 Array = NDArray[np.floating[Any]]  # float32 throughout
 Drawing = tuple[NDArray[np.uint8], NDArray[Any]]  # one patient's images and targets
 
-PARTS = ("train", "validation", "test")
 SMALLEST_IMAGE = 32
 LARGEST_IMAGE = 256
 NEGLIGIBLE = 1e-6  # smaller weights are cut off: numbers near the smallest float make products very slow

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.cohort import Cohort
 from silodp.cohorts.sources.windows import WINDOWS
 from silodp.cohorts.synthetic import (
-    PARTS,
     Array,
     Patient,
     blur,

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.cohort import Cohort
 from silodp.cohorts.synthetic import (
-    PARTS,
     Array,
     Patient,
     blur,

@@ -374,17 +374,18 @@ def test_who_where_and_by_what(tmp_path: Path) -> None:
         WindowWidth=["80", "2800"],
     )
     image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
-    assert (image.modality, image.patient, image.positions) == ("CT", "P7", (33.25,))
+    assert (image.modality, image.patient_id, image.study) == ("CT", "P7", "1.2.3")
+    assert image.positions == (33.25,)
     assert (image.scanner, image.window) == ("Acme X ray", (40, 80))
     dataset.PatientID = ""
     del dataset.ImagePositionPatient, dataset.Manufacturer, dataset.WindowCenter
     image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
-    assert (image.patient, image.positions) == ("1.2.3", (12.5,))
+    assert (image.patient_id, image.study, image.positions) == (None, "1.2.3", (12.5,))
     assert (image.scanner, image.window) == ("X ray", None)
     del dataset.StudyInstanceUID, dataset.SliceLocation, dataset.ManufacturerModelName, dataset.Modality
     dataset.ImagePositionPatient = []
     image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
-    assert (image.patient, image.positions, image.scanner) == (None, (4,), None)
+    assert (image.patient_id, image.study, image.positions, image.scanner) == (None, None, (4,), None)
     assert image.modality is None
     del dataset.InstanceNumber
     assert read_dicom_image(write(dataset, tmp_path / "a.dcm")).positions == (None,)
@@ -527,12 +528,37 @@ def test_rows_and_targets(tmp_path: Path) -> None:
     assert named.rows[0].patient == "from the name"
     assert named.targets.tolist() == [0]
     assert read_dicom(Scan("a", (path,)), 1).targets.tolist() == [-1]
-    mask = np.ones((2, 2, 3), dtype=np.uint8)
-    assert np.array_equal(read_dicom(Scan("a", (path,)), 1, mask).targets, mask[None])
-    with pytest.raises(Unreadable, match="1 frames, its mask 4"):
-        read_dicom(Scan("a", (path,)), 1, np.ones((4, 2, 2, 3)))
     bare = write(slice_of(SIGNED), tmp_path / "b.dcm")
     assert read_dicom(Scan("b", (bare,)), 1).rows[0].features == {}
+
+
+def test_a_study_ties_its_files_together(tmp_path: Path) -> None:
+    """Where some files of a study leave the patient blank, their patients differ but the link does not."""
+    rows = []
+    for number, tags in enumerate(
+        (
+            {"PatientID": "P1", "StudyInstanceUID": "1.2.3"},
+            {"PatientID": "", "StudyInstanceUID": "1.2.3"},
+            {"PatientID": "P1"},
+            {},
+        )
+    ):
+        path = write(slice_of(SIGNED, **tags), tmp_path / f"{number}.dcm")
+        rows += read_dicom(Scan(path.name, (path,)), 1).rows
+    assert [(row.patient, row.links) for row in rows] == [
+        ("P1", ("study 1.2.3",)),
+        ("1.2.3", ("study 1.2.3",)),
+        ("P1", ()),
+        (None, ()),
+    ]
+
+
+def test_the_files_own_patient_is_a_link_where_another_is_named(tmp_path: Path) -> None:
+    both = slice_of(np.arange(40, dtype=np.int16).reshape(2, 4, 5), PatientID="P1", StudyInstanceUID="1.2.3")
+    rows = read_dicom(Scan("a", (write(both, tmp_path / "a.dcm"),), patient="7"), 1).rows
+    assert [(row.patient, set(row.links)) for row in rows] == [("7", {"study 1.2.3", "id P1"})] * 2
+    blank = write(slice_of(SIGNED, PatientID=" "), tmp_path / "b.dcm")
+    assert read_dicom(Scan("b", (blank,), patient="7"), 1).rows[0].links == ()
 
 
 def test_a_real_scan() -> None:
@@ -540,7 +566,7 @@ def test_a_real_scan() -> None:
     image = read_dicom_image(Path(str(get_testdata_file("CT_small.dcm", download=False))))
     assert image.pixels.shape == (1, 1, 128, 128)
     assert image.pixels[0, 0, 0, 0] == 175 - 1024
-    assert (image.modality, image.patient, image.scanner) == ("CT", "1CT1", "GE MEDICAL SYSTEMS RHAPSODE")
+    assert (image.modality, image.patient_id, image.scanner) == ("CT", "1CT1", "GE MEDICAL SYSTEMS RHAPSODE")
     assert image.positions[0] == pytest.approx(-75.7, abs=1e-3)
     cut = Path(str(get_testdata_file("MR_truncated.dcm", download=False)))
     assert refusal(cut) == "its pixel data are cut off after 8130 of 8192 bytes"

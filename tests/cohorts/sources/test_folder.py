@@ -1,5 +1,6 @@
 """Folders of real files: every layout is recognised, and everything that does not fit is named."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from silodp.cohorts.sources.pairing import files_below, without_ending
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
+OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
+CONSTANT = "slices of a volume that show one grey only are left out"
 PIXELS = np.arange(48, dtype=np.uint8).reshape(6, 8)
 
 
@@ -56,6 +59,18 @@ def touch(root: Path, *names: str) -> None:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"")
+
+
+def close(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """As if the rights to these folders were taken away, which does not keep the superuser out."""
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if Path(path) in folders:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
@@ -434,12 +449,17 @@ def test_volumes_with_a_class(tmp_path: Path) -> None:
     save(tmp_path, "A/well/p2.nii", volume)
     catalogue = look(tmp_path)
     assert [each.patient for each in catalogue.scans] == ["A/ill/p1", "A/well/p2"]
-    assert catalogue.notes == ()
+    assert catalogue.notes == (OWN_PATIENTS, CONSTANT)
     pictures = catalogue.read(catalogue.scans[1])
     assert pictures.targets.tolist() == [1, 1, 1]
     assert [row.name for row in pictures.rows] == [f"A/well/p2.nii#{index}" for index in (1, 2, 3)]
     assert pictures.rows[0].features["slice"] == 1
-    assert [each.patient for each in look(tmp_path, patient_pattern=r"p(\d)").scans] == ["1", "2"]
+    by_pattern = look(tmp_path, patient_pattern=r"p(\d)")
+    assert [each.patient for each in by_pattern.scans] == ["1", "2"]
+    assert by_pattern.notes == (CONSTANT,)
+    assert look(tmp_path, patient_pattern=r"^([^.]*)").notes == (CONSTANT,)
+    (tmp_path / "patients.csv").write_text("file,patient\nA/ill/p1.nii.gz,p1\nA/well/p2.nii,p2\n")
+    assert look(tmp_path).notes == (CONSTANT,)
 
 
 def test_volumes_with_masks(tmp_path: Path) -> None:
@@ -451,6 +471,9 @@ def test_volumes_with_masks(tmp_path: Path) -> None:
     save(tmp_path, "images/p3.png")
     save(tmp_path, "masks/p3.nii.gz", volume)
     catalogue = look(tmp_path, with_mask_only=True)
+    assert OWN_PATIENTS in catalogue.notes
+    assert CONSTANT not in catalogue.notes
+    assert CONSTANT in look(tmp_path).notes
     pictures = catalogue.read(catalogue.scans[0])
     assert [row.features["slice"] for row in pictures.rows] == [2, 3]
     np.testing.assert_array_equal(pictures.targets[:, 0], (volume > 500).transpose(2, 1, 0)[2:])
@@ -472,7 +495,12 @@ def test_dicom_tells_its_patient(tmp_path: Path) -> None:
     assert pictures.images.shape == (1, 1, 6, 8)
     assert (np.diff(pictures.images.ravel()) >= 0).all()
     listed = look(tmp_path, patient_pattern=r"(\d)\.(?i:dcm)")
-    assert listed.read(listed.scans[1]).rows[0].patient == "2"
+    row = listed.read(listed.scans[1]).rows[0]
+    assert (row.patient, row.links) == ("2", ("id P7",))
+    (tmp_path / "patients.csv").write_text("file,patient\nA/ill/1.dcm,X\nA/well/2.DCM,Y\n")
+    listed = look(tmp_path)
+    rows = [listed.read(each).rows[0] for each in listed.scans]
+    assert [(row.patient, row.links) for row in rows] == [("X", ("id P7",)), ("Y", ("id P7",))]
 
 
 def test_dicom_with_masks(tmp_path: Path) -> None:
@@ -504,7 +532,52 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     touch(tmp_path / "near", "A/well/1.png")
     os.symlink(tmp_path / "far", tmp_path / "near/B")
     os.symlink(tmp_path / "near", tmp_path / "near/A/well/again")
-    assert files_below(tmp_path / "near") == ["A/well/1.png", "B/ill/1.png"]
+    os.symlink(tmp_path, tmp_path / "near/C")
+    found = files_below(tmp_path / "near")
+    assert found.files == ("A/well/1.png", "B/ill/1.png")
+    assert found.folders == ("A", "A/well", "B", "B/ill")
+    assert found.problems == ()
+
+
+def test_links_to_each_other_end(tmp_path: Path) -> None:
+    touch(tmp_path, "root/x/1.png", "far/y/2.png")
+    os.symlink(tmp_path / "far/y", tmp_path / "root/x/out")
+    os.symlink(tmp_path / "root/x", tmp_path / "far/y/back")
+    assert files_below(tmp_path / "root").files == ("x/1.png", "x/out/2.png")
+
+
+def test_a_closed_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "A/ill/1.png", "A/well/1.png", "B/ill/1.png", "C/well/1.png")
+    close(monkeypatch, tmp_path / "B", tmp_path / "C/well")
+    catalogue = look(tmp_path)
+    what = "the folder cannot be entered (Permission denied)"
+    assert problems(catalogue) == {"B": what, "C/well": what}
+    assert len(catalogue.scans) == 2
+    close(monkeypatch, tmp_path)
+    with pytest.raises(InputError, match=r"^cohort\.path = .*no file below it can be seen; \.: the folder"):
+        look(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to the superuser")
+def test_rights_decide_what_is_closed(tmp_path: Path) -> None:
+    touch(tmp_path, "A/ill/1.png", "B/ill/1.png")
+    (tmp_path / "patients.csv").write_text("file,patient\nA/ill/1.png,1\nB/ill/1.png,2\n")
+    (tmp_path / "B").chmod(0)
+    try:
+        found = problems(look(tmp_path))
+    finally:
+        (tmp_path / "B").chmod(0o700)
+    assert found["B"] == "the folder cannot be entered (Permission denied)"
+
+
+def test_folders_without_an_image_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "A/ill/p1/1.png", "A/well/2.png", "C/readme.txt", "D/ill/1.png", ".git/x")
+    for folder in ("B/ill", "B/well", "D/well"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert look(tmp_path).notes[0] == "folders without an image: B, C, D/well"
+    for number in range(10):
+        (tmp_path / f"E{number}").mkdir()
+    assert look(tmp_path).notes[0].endswith("D/well, E0, E1, E2, E3, E4 and 5 more")
 
 
 @given(st.text("abc._-", min_size=1), st.sampled_from([".png", ".nii.gz", ".NII", ".jpeg", ".dcm"]))

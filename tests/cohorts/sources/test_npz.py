@@ -52,6 +52,42 @@ def test_classes_of_any_name_are_numbered_in_their_order(tmp_path: Path) -> None
     assert found.targets.tolist() == [1, 0, 1]
 
 
+def test_unknown_patients_are_unknown_and_spaces_do_not_count(tmp_path: Path) -> None:
+    given = {"image": images(), "label": np.arange(6) % 2}
+    found, _ = read(tmp_path, given | {"patient": np.array(["P0", " P0 ", "", "P1", "P1", " "])})
+    assert [row.patient for row in found.rows] == ["P0", "P0", None, "P1", "P1", None]
+    found, _ = read(tmp_path, given | {"patient": np.array([1, np.nan, 1, 2, np.nan, 2.0])})
+    assert [row.patient for row in found.rows] == ["1.0", None, "1.0", "2.0", None, "2.0"]
+    found, _ = read(tmp_path, given | {"hospital": np.array([b"A", b"B"] * 3)})
+    assert [row.hospital for row in found.rows][:2] == ["A", "B"]
+
+
+def test_parts_and_features_of_any_kind(tmp_path: Path) -> None:
+    given = {
+        "image": images(),
+        "label": np.arange(6) % 2,
+        "day": np.array(["2020-01-01"] * 6, "datetime64[D]"),
+    }
+    found, _ = read(tmp_path, given | {"part": np.array(["train", "val", "test"] * 2)})
+    assert [row.part for row in found.rows[:3]] == ["train", "validation", "test"]
+    assert found.rows[0].features == {}
+    with pytest.raises(Unreadable, match="part is 'holdout'; it can be train, val"):
+        read(tmp_path, given | {"part": np.array(["train", "holdout", "test"] * 2)})
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, -1])
+def test_masks_are_whole_numbers(tmp_path: Path, value: float) -> None:
+    masks = np.zeros((6, 16, 16), np.float32)
+    masks[0, 3, 3] = value
+    with pytest.raises(Unreadable):
+        read(tmp_path, {"image": images(), "mask": masks})
+
+
+def test_stacked_masks_have_no_labels(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="masks of shape"):
+        read(tmp_path, {"image": images(), "mask": np.zeros((6, 2, 16, 16), np.uint8)}, mask_labels=(1, 2))
+
+
 def test_masks_plain_and_packed_into_bits(tmp_path: Path) -> None:
     masks = np.random.default_rng(1).integers(0, 2, (6, 16, 16), dtype=np.uint8)
     plain, catalogue = read(tmp_path, {"image": images(), "mask": masks})

@@ -1,6 +1,8 @@
 """Prostate MRI as volumes and as listed slices: sites, patients and parts as the files tell them."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,10 @@ GLAND[3, 2, 2] = 2
 GREY = np.arange(48, dtype=np.uint8).reshape(6, 8)
 
 
+OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
+CONSTANT = "slices of a volume that show one grey only are left out"
+
+
 def volumes(root: Path, *names: str, content: NDArray[Any] = VOLUME) -> None:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +48,18 @@ def listed(*names: str) -> list[dict[str, str]]:
 def write(path: Path, **lists: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"training": [], "validation": [], "testing": [], **lists}))
+
+
+def close(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As if the folder's rights were taken away, which does not keep the superuser out."""
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path) == str(folder):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
@@ -71,8 +89,8 @@ def test_volumes_with_their_segmentations(tmp_path: Path) -> None:
     assert (catalogue.kind, catalogue.root, catalogue.target) == ("prostate", tmp_path, "mask")
     assert catalogue.classes == ("gland",)
     assert catalogue.layout == "NIfTI volumes of 3 sites"
-    assert catalogue.notes == ("split 50/25/25 as in the paper's text",)
-    assert look(tmp_path, shares=(0.6, 0.2, 0.2)).notes == ()
+    assert catalogue.notes == (OWN_PATIENTS, "split 50/25/25 as in the paper's text")
+    assert look(tmp_path, shares=(0.6, 0.2, 0.2)).notes == (OWN_PATIENTS,)
     pictures = catalogue.read(catalogue.scans[1])
     assert [row.name for row in pictures.rows] == [f"BIDMC/Case01.nii.gz#{index}" for index in (1, 2, 3)]
     np.testing.assert_array_equal(pictures.targets[:, 0], GLAND.transpose(2, 1, 0)[1:4] > 0)
@@ -85,6 +103,7 @@ def test_all_slices_and_zones(tmp_path: Path) -> None:
     volumes(tmp_path, "A/1_seg.nii", content=GLAND)
     every = look(tmp_path, with_mask_only=False)
     assert len(every.read(every.scans[0]).rows) == 5
+    assert CONSTANT in every.notes
     zones = look(tmp_path, mask_labels=(1, 2))
     assert zones.classes == ("1", "2")
     targets = zones.read(zones.scans[0]).targets
@@ -157,6 +176,7 @@ def test_patients_by_pattern(tmp_path: Path) -> None:
     catalogue = look(tmp_path, patient_pattern=r"(\w/p\d)_")
     assert [each.patient for each in catalogue.scans] == ["A/p1", "A/p1"]
     assert catalogue.read(catalogue.scans[0]).rows[0].patient == "A/p1"
+    assert catalogue.notes == ("split 50/25/25 as in the paper's text",)
     assert problems(catalogue) == {"A/other.nii": "cohort.patient_pattern finds no patient in its name"}
     with pytest.raises(InputError, match="0 groups"):
         look(tmp_path, patient_pattern="p1")
@@ -218,6 +238,25 @@ def test_listed_volumes(tmp_path: Path) -> None:
     (only,) = catalogue.scans
     assert (only.patient, only.part) == ("HK/Case00", "train")
     assert [row.features["slice"] for row in catalogue.read(only).rows] == [1, 2, 3]
+    assert OWN_PATIENTS in catalogue.notes
+
+
+@pytest.mark.parametrize("name", ["hk/Case00.nii.gz", "Case00.nii", "images/Case00.nii"])
+def test_folders_of_sites_and_images_are_no_patients(tmp_path: Path, name: str) -> None:
+    volumes(tmp_path, name, f"masks/{name}")
+    write(tmp_path / "HK.json", training=[{"image": name, "label": f"masks/{name}"}])
+    assert [each.patient for each in look(tmp_path).scans] == ["HK/Case00"]
+
+
+def test_listed_slices_as_volumes_have_the_patient_of_their_folder(tmp_path: Path) -> None:
+    names = [f"HK/Image/Case0{case}/00{number}.nii.gz" for case in range(2) for number in range(2)]
+    volumes(tmp_path, *names, content=VOLUME[..., :1])
+    volumes(tmp_path, *(name.replace("/Image/", "/Mask/") for name in names), content=GLAND[..., 1:2])
+    write(tmp_path / "HK.json", training=listed(*names))
+    catalogue = look(tmp_path)
+    assert [each.patient for each in catalogue.scans] == ["HK/Case00"] * 2 + ["HK/Case01"] * 2
+    assert catalogue.notes == ("parts as in the json lists",)
+    assert len(catalogue.read(catalogue.scans[3]).rows) == 1
 
 
 def test_slices_without_gland_are_left_out_where_asked(tmp_path: Path) -> None:
@@ -309,6 +348,19 @@ def test_other_json_files_do_not_matter(tmp_path: Path) -> None:
     write(tmp_path / ".hidden/B.json", training=listed("x"))
     catalogue = look(tmp_path)
     assert (len(catalogue.scans), catalogue.lists) == (1, ())
+
+
+def test_sites_that_are_empty_or_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes(tmp_path, "A/1.nii", "C/1.nii")
+    volumes(tmp_path, "A/1_seg.nii", "C/1_seg.nii", content=GLAND)
+    (tmp_path / "B/Image").mkdir(parents=True)
+    close(monkeypatch, tmp_path / "C")
+    catalogue = look(tmp_path)
+    assert problems(catalogue) == {"C": "the folder cannot be entered (Permission denied)"}
+    assert catalogue.notes[0] == "B: no NIfTI volume there, so left out"
+    slices(tmp_path, "A/Image/c/1.png", "A/Mask/c/1.png")
+    write(tmp_path / "A.json", training=listed("A/Image/c/1.png"))  # a list of C may be in there
+    assert problems(look(tmp_path)) == {"C": "the folder cannot be entered (Permission denied)"}
 
 
 def test_what_is_no_prostate_cohort(tmp_path: Path) -> None:

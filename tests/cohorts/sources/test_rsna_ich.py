@@ -1,6 +1,9 @@
 """RSNA-ICH in both forms in which people have it: what is found, what is read, and what is refused."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +139,36 @@ def test_kaggle_somewhere_below_and_with_a_mark_at_its_beginning(kaggle: Path) -
     assert "no csv with labels" in refusal(kaggle)
 
 
+def test_links_to_folders_are_followed(kaggle: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    far = tmp_path_factory.mktemp("far") / "images"
+    (kaggle / "stage_2_train").rename(far)
+    os.symlink(far, kaggle / "stage_2_train")
+    os.symlink(kaggle, far / "back")
+    found = look(kaggle)
+    assert [one.name for one in found.scans] == [f"stage_2_train/ID_{image}.dcm" for image in "abc"]
+    assert found.problems == ()
+    os.symlink(far, kaggle / "train")  # the same files by another name are not several
+    found = look(kaggle)
+    assert (len(found.scans), found.problems) == (3, ())
+
+
+def test_a_closed_folder_is_a_problem(kaggle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        """As if the rights were taken away, which does not keep the superuser out."""
+        if Path(path) == kaggle / "stage_2_test":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    (kaggle / "stage_2_train" / "ID_a.dcm").unlink()
+    assert problems(kaggle) == {
+        "ID_a": "it has a label but no image file",
+        "stage_2_test": "the folder cannot be entered (Permission denied)",
+    }
+
+
 def test_leavings_of_operating_systems_are_not_images(kaggle: Path) -> None:
     (kaggle / "stage_2_train" / "._ID_a.dcm").write_bytes(b"\0")
     (kaggle / "._stage_2_train.csv").write_bytes(b"\0\5")
@@ -236,6 +269,16 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     assert "labels.csv has the columns image, bleeding; wanted are ID, Label or ImageID, epidural" in said
     (tmp_path / "labels.csv").write_text("")
     assert "labels.csv has the columns" in refusal(tmp_path)
+    wanted = f"; wanted are ID, Label or {ROWS_HEADER.replace(',', ', ')}"
+    for name in "abcd":
+        write_csv(tmp_path / f"{name}.csv", ["1,2"], "epoch,loss")
+    for header in ("ID,Lable", "ID;Label", "id,label", ROWS_HEADER.replace("ImageID", "Image")):
+        write_csv(tmp_path / "labels.csv", ["ID_a_any,1"], header)
+        said = refusal(tmp_path)
+        assert f"{tmp_path}: labels.csv has the columns {header.replace(',', ', ')}; " in said
+        assert said.endswith(wanted)
+    for name in "abcd":
+        (tmp_path / f"{name}.csv").unlink()
     (tmp_path / "labels.csv").unlink()
     assert "no csv with labels" in refusal(tmp_path)
 
@@ -267,6 +310,20 @@ def test_pngs(pngs: Path) -> None:
     assert int(pictures.images.max()) == 7
     assert pictures.targets.tolist() == [1]
     assert pictures.rows[0].patient is None
+
+
+def test_patients_by_pattern(pngs: Path) -> None:
+    found = look(pngs, patient_pattern=r"images/([ab])/")
+    assert [(one.name, one.patient) for one in found.scans] == [
+        ("images/a/ID_a.png", "a"),
+        ("images/b/ID_b.png", "b"),
+    ]
+    what = "cohort.patient_pattern finds no patient in its name"
+    assert [(each.name, each.what) for each in found.problems] == [("images/c/ID_c.png", what)]
+    assert found.notes == ()
+    assert found.read(found.scans[0]).rows[0].patient == "a"
+    with pytest.raises(InputError, match=r"cohort\.patient_pattern = x: it has 0 groups"):
+        look(pngs, patient_pattern="x")
 
 
 def test_wrong_rows_are_named_all_together(pngs: Path) -> None:

@@ -43,7 +43,8 @@ class DicomImage:
         pixels: (frames, 1, height, width) in the scanner's units, which are Hounsfield units for CT; colours
             are (frames, 3, height, width) of 0…1.
         modality: such as "CT" or "MR".
-        patient: their number, else the study's, which is of one patient too.
+        patient_id: their number.
+        study: its number; a study is of one patient.
         positions: where each frame lies along the patient, or its place in the series or file.
         scanner: manufacturer and model.
         window: (level, width) that the file asks to be shown with.
@@ -51,44 +52,44 @@ class DicomImage:
 
     pixels: NDArray[np.float32]
     modality: str | None
-    patient: str | None
+    patient_id: str | None
+    study: str | None
     positions: tuple[float | None, ...]
     scanner: str | None
     window: tuple[float, float] | None
 
 
-def read_dicom(
-    scan: Scan, channels: int | None, mask: NDArray[Any] | None = None, *, head: bool = False
-) -> Pictures:
-    """A scan whose first file is DICOM, with its masks or its label.
+def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictures:
+    """A scan whose first file is DICOM, with its label.
 
     Args:
-        scan: a patient that it names goes before the one in the file.
+        scan: a patient that it names goes before the one in the file, which then is a link.
         channels: 3 for CT through three windows. Other pictures have the channels that they have.
-        mask: (masks, height, width), or (frames, masks, height, width).
         head: CT in one channel is seen through the brain window, whatever window the file asks for.
     """
     image = read_dicom_image(scan.files[0])
     images = _grey(image, channels, head)
     frames = len(images)
-    if mask is None:
-        targets: NDArray[Any] = np.full(frames, -1 if scan.label is None else scan.label)
-    else:
-        targets = mask[None] if mask.ndim == 3 else mask
-        if len(targets) != frames:
-            raise Unreadable(f"it has {frames} frames, its mask {len(targets)}")
+    targets = np.full(frames, -1 if scan.label is None else scan.label)
     rows = []
     for number, position in enumerate(image.positions, start=1):
         known = {"slice": position, "scanner": image.scanner}
         rows.append(
             scan.row(
                 name=scan.name if frames == 1 else f"{scan.name}#{number}",
-                patient=scan.patient or image.patient,
+                patient=scan.patient or image.patient_id or image.study,
+                links=_links(image, named=scan.patient is not None),
                 size=images.shape[-2:],
                 features={name: value for name, value in known.items() if value is not None},
             )
         )
     return Pictures(images, targets, tuple(rows))
+
+
+def _links(image: DicomImage, named: bool) -> tuple[str, ...]:
+    """What ties files together whose patient is named otherwise, or in some files only."""
+    ids = {"study": image.study, "id": image.patient_id if named else None}
+    return tuple(f"{kind} {number}" for kind, number in ids.items() if number)
 
 
 def read_dicom_image(path: Path) -> DicomImage:
@@ -154,7 +155,8 @@ def _image(file: FileDataset) -> DicomImage:
     return DicomImage(
         pixels,
         modality,
-        _text(file, "PatientID") or _text(file, "StudyInstanceUID"),
+        _text(file, "PatientID"),
+        _text(file, "StudyInstanceUID"),
         tuple(_position(places, number if frames > 1 else None) for number, places in enumerate(tags, 1)),
         scanner or None,
         (level, width) if level is not None and width is not None and width > 0 else None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +28,13 @@ from silodp.cohorts.sources.pairing import (
     BESIDE,
     IMAGES,
     MASKS,
+    Below,
     Found,
     files_below,
     pair,
     patient_pattern,
     scan_of,
+    volume_notes,
     with_pattern,
 )
 from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
@@ -45,6 +48,7 @@ _PARTS = {
 }
 _HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
 _NO = re.compile(r"(no|non|not|without) ")
+_NAMED = 8  # so many folders without an image are named
 _LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
 PATIENTS = "patients.csv"
 COLUMNS = ("file", "patient")
@@ -60,8 +64,10 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         raise InputError(
             f"cohort.path = {root}: a file, and cohort.kind = folder reads {_LAYOUTS}; give a folder"
         )
-    names, notes = _images_below(root)
+    below = files_below(root)
+    names, notes = _images(below, root)
     found, problems = _located(names, root)
+    problems += below.problems
     paired = _is_paired(found, root)
     scans, classes, more = _of_pairs(root, found, settings) if paired else _of_classes(root, found)
     problems += more
@@ -77,6 +83,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
             "the files do not tell patients: each image counts as one; set cohort.patient_pattern, or write "
             f"{PATIENTS} with the columns {' and '.join(COLUMNS)}"
         )
+    notes += volume_notes(scans, settings)
     target: Literal["class", "mask"] = "mask" if paired else "class"
     read = partial(_read, settings=settings, features=features)
     return Catalogue(
@@ -129,13 +136,12 @@ def _is_dicom(path: Path | str) -> bool:
     return str(path).lower().endswith(DICOM)
 
 
-def _images_below(root: Path) -> tuple[list[str], list[str]]:
-    """All files that hold images, and a note on others."""
-    names = files_below(root)
-    images = [name for name in names if name.lower().endswith((*PICTURES, *DICOM, *NIFTI))]
+def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
+    """All files that hold images, and notes on others and on folders without any."""
+    images = [name for name in below.files if name.lower().endswith((*PICTURES, *DICOM, *NIFTI))]
     others = [
         PurePosixPath(name)
-        for name in sorted(set(names) - set(images))
+        for name in sorted(set(below.files) - set(images))
         if not name.lower().endswith((".csv", *BESIDE))
         and not PurePosixPath(name).stem.lower().startswith(("readme", "license"))
     ]
@@ -147,7 +153,21 @@ def _images_below(root: Path) -> tuple[list[str], list[str]]:
             f"cohort.path = {root}: no image below it, but {there}; a folder cohort has {_LAYOUTS}, "
             f"with the endings {endings}"
         )
-    return images, [f"{len(others)} files of other kinds were left out ({kinds})"] if others else []
+    notes = [f"{len(others)} files of other kinds were left out ({kinds})"] if others else []
+    if empty := _without_images(below.folders, images):
+        more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+        notes.append(f"folders without an image: {', '.join(empty[:_NAMED])}{more}")
+    return images, notes
+
+
+def _without_images(folders: Sequence[str], images: Sequence[str]) -> list[str]:
+    """Of nested ones the outermost."""
+    full = {""}
+    for folder in set(map(os.path.dirname, images)):
+        while folder not in full:
+            full.add(folder)
+            folder = os.path.dirname(folder)
+    return [folder for folder in folders if folder not in full and os.path.dirname(folder) in full]
 
 
 def _located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem]]:
@@ -273,7 +293,7 @@ def _with_patients_csv(
             what = f"is in {path.name} more than once" if name else "has a row that names no file"
             problems.append(Problem(name or path.name, what))
             continue
-        if not (path.parent / name).is_file():
+        if not os.path.isfile(path.parent / name):  # a Path's own function raises where a folder is closed
             problems.append(Problem(name, f"is in {path.name}, but there is no such file"))
         patients[name] = (row["patient"] or "").strip()
         more = {column: text for column, text in row.items() if column not in (None, *COLUMNS) and text}

@@ -24,12 +24,6 @@ def is_nifti(path: Path | str) -> bool:
     return str(path).lower().endswith(NIFTI)
 
 
-def volume_name(name: str) -> str:
-    """Without .nii or .nii.gz."""
-    ending = next((ending for ending in NIFTI if name.lower().endswith(ending)), "")
-    return name[: len(name) - len(ending)]
-
-
 def read_nifti(
     scan: Scan, mask_labels: tuple[int, ...] | None = None, with_mask_only: bool = False
 ) -> Pictures:
@@ -38,8 +32,8 @@ def read_nifti(
     Args:
         scan: its first file is the volume; others are masks. Without any, each slice gets the scan's label.
         mask_labels: of a single mask's file, each value a mask of its own.
-        with_mask_only: leave out slices where the mask is empty. Otherwise only blank slices are left out
-            (the constant ones that registration puts at a volume's ends), unless something is marked there.
+        with_mask_only: leave out slices where the mask is empty. Otherwise only those are left out that show
+            one grey (as at a volume's ends) and have nothing marked.
     """
     try:
         return _slices(scan, mask_labels, with_mask_only)
@@ -62,11 +56,13 @@ def _slices(scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: boo
         masks = [split_masks(_mask(path, image, codes), labels) for path in scan.files[1:]]
         targets: NDArray[Any] = np.concatenate(masks, axis=1)
         marked = targets.any((1, 2, 3))
-        kept = marked if with_mask_only else marked | kept
-        if not kept.any():
+        if with_mask_only and not marked.any():
             raise Unreadable("its mask is empty, and cohort.with_mask_only leaves nothing of it")
+        kept = marked if with_mask_only else marked | kept
     else:
         targets = np.full(count, -1 if scan.label is None else scan.label)
+    if not kept.any():
+        raise Unreadable("each of its slices is constant")
     spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
     rows = tuple(
         scan.row(

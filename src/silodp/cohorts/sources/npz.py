@@ -5,6 +5,7 @@ Any other array with one value an image is kept as a feature; `slice` is an imag
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -15,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
-from silodp.cohorts.sources.pixels import as_unit, split_masks
+from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
 Arrays = Mapping[str, NDArray[Any]]
+SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
 
@@ -65,11 +67,12 @@ def as_images(array: NDArray[Any]) -> NDArray[Any]:
         raise Unreadable(f"images of shape {array.shape}; give (n, h, w) or (n, channels, h, w)")
     if array.dtype == np.uint8:
         return array
-    if array.dtype.kind == "f" and np.nanmin(array) >= 0 and np.nanmax(array) <= 1:
-        return array  # an image with NaN is named later, by itself
     finite = np.isfinite(array).all((1, 2, 3)) if array.dtype.kind == "f" else np.ones(len(array), bool)
+    good = array[finite]
+    if not len(good) or (array.dtype.kind == "f" and good.min() >= 0 and good.max() <= 1):
+        return array  # an image with NaN is named later, by itself
     scaled = array.astype(np.float32)
-    scaled[finite] = as_unit(array[finite])  # one scale for all, so that images keep their brightness
+    scaled[finite] = as_unit(good)  # one scale for all, so that images keep their brightness
     return scaled
 
 
@@ -99,27 +102,55 @@ def _read(
     for name, values in ((scan.name, targets), *known.items()):
         if len(values) != count:
             raise Unreadable(f"{count} images but {len(values)} values in {name}")
-    features = {name: values.tolist() for name, values in arrays.items() if values.shape == (count,)}
+    nothing = [None] * count
+    texts = {kind: [_text(value) for value in values.tolist()] for kind, values in known.items()}
+    parts = [None if text is None else _part(text) for text in texts.get("part", nothing)]
+    features = {
+        name: values.tolist()
+        for name, values in arrays.items()
+        if values.shape == (count,) and values.dtype.kind in "biufU"  # numbers and texts
+    }
     size = (images.shape[-2], images.shape[-1])
-    columns = {kind: list(map(str, values.tolist())) for kind, values in known.items()}
     rows = tuple(
         Row(
             f"{scan.name}#{number}",
-            **{kind: values[number] for kind, values in columns.items()},
-            size=size,
-            features={name: values[number] for name, values in features.items()},
+            texts.get("hospital", nothing)[number],
+            texts.get("patient", nothing)[number],
+            parts[number],
+            size,
+            {name: values[number] for name, values in features.items()},
         )
         for number in range(count)
     )
     return Pictures(images, targets, rows)
 
 
+def _text(value: Any) -> str | None:
+    """A name or a number as text; None where nothing is given."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return text.strip() or None
+
+
+def _part(text: str) -> str:
+    if text.lower() not in SPLITS:
+        raise Unreadable(f"an image's part is {text!r}; it can be {', '.join(SPLITS)}")
+    return SPLITS[text.lower()]
+
+
 def _masks(masks: NDArray[Any], images: tuple[int, ...], labels: tuple[int, ...] | None) -> NDArray[np.uint8]:
     if masks.dtype == np.uint8 and masks.shape[-1] * 8 == images[-1] and masks.shape[-2] == images[-2]:
         masks = np.unpackbits(masks, axis=-1)
-    if masks.ndim == 4 and labels is None:
-        return (masks > 0).astype(np.uint8)
-    return split_masks(masks, labels)
+    if masks.dtype.kind in "if":
+        masks = whole_numbers(masks)
+    if masks.ndim == 3:
+        return split_masks(masks, labels)
+    if labels is not None or masks.ndim != 4:
+        raise Unreadable(
+            f"masks of shape {masks.shape}; give (n, h, w) with cohort.mask_labels, or (n, masks, h, w)"
+        )
+    return (masks > 0).astype(np.uint8)
 
 
 def _present(arrays: Arrays, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Files found below a folder: images with their masks, and the patient in a name."""
+"""Files found below a folder: images with their masks, and the patient in a name or a volume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from silodp.cohorts.catalogue import Problem, Scan
-from silodp.cohorts.sources.nifti import is_nifti, volume_name
+from silodp.cohorts.sources.dicom import DICOM
+from silodp.cohorts.sources.nifti import NIFTI, is_nifti
+from silodp.cohorts.sources.pixels import PICTURES
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
 
@@ -31,28 +33,65 @@ class Found:
     part: str | None = None
 
 
-def files_below(root: Path) -> list[str]:
-    """The names of all visible files below a folder, also below links, in their order."""
-    names = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        here = os.path.realpath(folder)
-        # A link to a folder above would be walked again and again.
-        folders[:] = [
-            name
-            for name in folders
-            if visible(name) and not Path(here).is_relative_to(os.path.realpath(os.path.join(folder, name)))
+@dataclass(frozen=True)
+class Below:
+    """Paths relative to a folder, in their order.
+
+    Attributes:
+        files: all that are visible, also below links.
+        folders: those that could be entered.
+        problems: folders that could not.
+    """
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def files_below(root: Path) -> Below:
+    """One walk that asks the disk for names only: the whole of RSNA-ICH has 750,000 files."""
+    files: list[str] = []
+    folders: list[str] = []
+    errors: list[OSError] = []
+    trails: dict[str, tuple[Path, ...]] = {}  # where each folder and those above it really are
+    for folder, inner, names in os.walk(root, onerror=errors.append, followlinks=True):
+        trail = (*trails.get(os.path.dirname(folder), ()), Path(os.path.realpath(folder)))
+        trails[folder] = trail
+        inner[:] = [
+            name for name in inner if _visible(name) and not _leads_back(os.path.join(folder, name), trail)
         ]
-        below = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        names += [str(below / name) for name in files if visible(name)]
-    return sorted(names)
+        below = _relative(folder, root)
+        folders.append(below)
+        files += [f"{below}/{name}" if below else name for name in names if _visible(name)]
+    problems = [
+        Problem(_relative(error.filename, root) or ".", f"the folder cannot be entered ({error.strerror})")
+        for error in errors
+    ]
+    if problems and not files:
+        raise InputError(
+            f"cohort.path = {root}: no file below it can be seen; {'; '.join(map(str, problems))}"
+        )
+    return Below(tuple(sorted(files)), tuple(sorted(filter(None, folders))), tuple(problems))
 
 
-def visible(name: str) -> bool:
+def _visible(name: str) -> bool:
     return not name.startswith(".") and name != "__MACOSX"
 
 
+def _leads_back(path: str, trail: Sequence[Path]) -> bool:
+    """Whether a link leads to where the walk came from, so that it would walk in circles."""
+    return os.path.islink(path) and any(each.is_relative_to(os.path.realpath(path)) for each in trail)
+
+
+def _relative(folder: str, root: Path) -> str:
+    below = os.path.relpath(folder, root)
+    return "" if below == os.curdir else below.replace(os.sep, "/")
+
+
 def without_ending(name: str) -> str:
-    return volume_name(name) if is_nifti(name) else name.removesuffix(PurePosixPath(name).suffix)
+    """Without the ending of an image's file. Other dots belong to the name, as in 1.2.840.7."""
+    ending = next((each for each in (*NIFTI, *DICOM, *PICTURES) if name.lower().endswith(each)), "")
+    return name[: len(name) - len(ending)]
 
 
 def patient_pattern(settings: CohortSettings) -> re.Pattern[str] | None:
@@ -78,6 +117,23 @@ def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[li
     what = "cohort.patient_pattern finds no patient in its name"
     problems = [Problem(scan.name, what) for scan, patient in found if not patient]
     return [replace(scan, patient=patient) for scan, patient in found if patient], problems
+
+
+def volume_notes(scans: Sequence[Scan], settings: CohortSettings) -> list[str]:
+    """What is done with volumes that their owners may not expect."""
+    volumes = [scan for scan in scans if is_nifti(scan.name)]
+    notes = []
+    if settings.patient_pattern is None and any(map(_is_own_patient, volumes)):
+        notes.append("a volume counts as a patient: if one person has several, set cohort.patient_pattern")
+    if any(len(scan.files) == 1 or not settings.with_mask_only for scan in volumes):
+        notes.append("slices of a volume that show one grey only are left out")
+    return notes
+
+
+def _is_own_patient(volume: Scan) -> bool:
+    """Whether nothing but its name tells the patient: no list, no folder."""
+    name = without_ending(volume.name)
+    return volume.patient in (name, f"{volume.hospital}/{PurePosixPath(name).name}")
 
 
 def pair(

@@ -50,6 +50,8 @@ def whole_numbers(mask: NDArray[Any]) -> NDArray[np.int64]:
         if fractions.any():
             raise Unreadable(f"its mask has fractions such as {mask[fractions][0]:.3g}; save whole numbers")
         mask = np.rint(mask)
+    if mask.dtype.kind != "u" and mask.size and mask.min() < 0:
+        raise Unreadable(f"its mask has negative numbers such as {mask.min():.3g}")
     return mask.astype(np.int64)
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,12 @@ from silodp.cohorts.sources.pairing import (
     IMAGES,
     MASK_ENDING,
     MASKS,
+    Below,
     Found,
     files_below,
     pair,
     patient_pattern,
+    volume_notes,
     with_pattern,
     without_ending,
 )
@@ -47,17 +50,19 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
     pattern = patient_pattern(settings)
     if not root.is_dir():
         raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
+    below = files_below(root)
     lists, notes = _lists(root)
     if lists:
         scans, problems = _from_lists(root, lists)
         layout = f"slices of {len(lists)} sites by json lists"
         split = "parts as in the json lists"
     else:
-        scans, problems, more_notes = _from_volumes(root)
+        scans, problems, more_notes = _from_volumes(root, below)
         notes += more_notes
         layout = f"NIfTI volumes of {len({scan.hospital for scan in scans})} sites"
         split = "split 50/25/25 as in the paper's text"
     scans, more = with_pattern(scans, pattern)
+    notes += volume_notes(scans, settings)
     if settings.shares is None:
         notes.append(split)
     return Catalogue(
@@ -68,7 +73,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         tuple(map(str, settings.mask_labels or ("gland",))),
         tuple(sorted(scans, key=lambda scan: scan.name)),
         partial(_read, settings=settings),
-        tuple(sorted(problems + more, key=str)),
+        tuple(sorted((*problems, *more, *below.problems), key=str)),
         tuple(notes),
         tuple(lists),
     )
@@ -76,20 +81,20 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
 
 def _read(scan: Scan, settings: CohortSettings) -> Pictures:
     pictures = read_files(scan, settings)
-    number = _LAST_NUMBER.search(without_ending(PurePosixPath(scan.name).name))
+    number = _LAST_NUMBER.search(PurePosixPath(scan.name).stem)
     if is_nifti(scan.name) or number is None:
         return pictures
     rows = (replace(row, features={**row.features, "slice": float(number[1])}) for row in pictures.rows)
     return replace(pictures, rows=tuple(rows))
 
 
-def _from_volumes(root: Path) -> tuple[list[Scan], list[Problem], list[str]]:
+def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], list[str]]:
     """Pairs of an image and its segmentation, within each site, and a note on folders without any."""
-    names = files_below(root)
+    names = list(filter(is_nifti, below.files))
     images: list[Found] = []
     masks: list[Found] = []
     problems = []
-    for name in filter(is_nifti, names):
+    for name in names:
         site, *folders, file = PurePosixPath(name).parts if "/" in name else ("", name)
         folder = folders[0].lower() if folders else ""
         if not site:
@@ -106,8 +111,8 @@ def _from_volumes(root: Path) -> tuple[list[Scan], list[Problem], list[str]]:
         strays = f"{len(problems)} NIfTI volumes elsewhere, such as {problems[0].name}, " if problems else ""
         raise InputError(f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}")
     scans, more = pair(root, images, masks)
-    without = {name.partition("/")[0] for name in names if "/" in name}
-    without -= {name.partition("/")[0] for name in filter(is_nifti, names)}
+    without = {folder.partition("/")[0] for folder in below.folders}
+    without -= {name.partition("/")[0] for name in names}
     notes = [f"{', '.join(sorted(without))}: no NIfTI volume there, so left out"] if without else []
     return [_named(scan) for scan in scans], problems + more, notes
 
@@ -175,19 +180,25 @@ def _from_lists(root: Path, lists: Mapping[Path, Mapping[str, Any]]) -> tuple[li
             where = f"{path.relative_to(root).as_posix()} ({name})"
             for entry in content[name]:
                 files = {key: _find(bases, entry[key]) for key in ("image", "label")}
-                missing = [entry[key] for key, file in files.items() if not file.is_file()]
+                missing = [entry[key] for key, file in files.items() if not os.path.isfile(file)]
                 problems += [Problem(file, f"is in {where}, but there is no such file") for file in missing]
                 image = PurePosixPath(entry["image"])
                 if str(image) in scans:
                     problems.append(Problem(str(image), f"is listed again in {where}"))
                 elif not missing:
-                    case = without_ending(image.name) if is_nifti(image.name) else image.parent.name
-                    scans[str(image)] = Scan(
-                        str(image), tuple(files.values()), None, site, f"{site}/{case}", part
-                    )
+                    patient = f"{site}/{_case(image, site)}"
+                    scans[str(image)] = Scan(str(image), tuple(files.values()), None, site, patient, part)
     return list(scans.values()), problems
+
+
+def _case(image: PurePosixPath, site: str) -> str:
+    """The folder of a patient's slices; a volume that lies in no such folder is a patient itself."""
+    folder = image.parent.name
+    if is_nifti(image.name) and folder.lower() in {"", site.lower(), *IMAGES}:
+        return without_ending(image.name)
+    return folder
 
 
 def _find(bases: Sequence[Path], name: str) -> Path:
     """A listed file: below the root, beside its list, or in a folder of the root that holds the images."""
-    return next((base / name for base in bases if (base / name).is_file()), bases[0] / name)
+    return next((base / name for base in bases if os.path.isfile(base / name)), bases[0] / name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
 from silodp.cohorts.sources.dicom import DICOM, read_dicom
+from silodp.cohorts.sources.pairing import files_below, patient_pattern, with_pattern, without_ending
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
@@ -37,6 +39,7 @@ ALL = (1 << len(SUBTYPES)) - 1  # subtypes are bits of a number
 class _Files:
     """What lies below the root: csv files, and images by their names without ending. Paths are relative."""
 
+    problems: tuple[Problem, ...]
     tables: list[str] = field(default_factory=list)
     dicom: dict[str, list[str]] = field(default_factory=dict)
     pictures: dict[str, list[str]] = field(default_factory=dict)
@@ -53,13 +56,14 @@ class _Labels:
 
 def scan(root: Path, settings: CohortSettings) -> Catalogue:
     """Reads the labels, and finds their images in one walk through the folders."""
+    pattern = patient_pattern(settings)
     given = None
     if root.is_file():
         if root.suffix.lower() != ".csv":
             raise InputError(f"cohort.path = {root}: give the folder of the images and the csv with labels")
         root, given = root.parent, root.name
-    files = _walk(root)
-    columns, tables = _choose(root, [given] if given else sorted(files.tables))
+    files = _files(root)
+    columns, tables = _choose(root, [given] if given else files.tables)
     labels = _Labels()
     for table, part in tables.items():
         if columns == KAGGLE:
@@ -74,10 +78,11 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
             f"their files ({next(iter(labels.subtypes), 'ID_…')}.dcm or .png) is below that folder"
         )
     scans, problems = _match(root, images, labels)
+    scans, more = with_pattern(scans, pattern)
     notes = []
     if without_label:
         notes.append(f"{without_label:,} image files have no label and are left out")
-    if images is files.pictures:
+    if images is files.pictures and pattern is None:
         notes.append("only slices are known: slices of one patient may fall into two hospitals or parts")
     return Catalogue(
         "rsna-ich",
@@ -85,9 +90,9 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         f"RSNA-ICH, {'pictures' if images is files.pictures else 'DICOM'} with {', '.join(tables)}",
         "class",
         ("healthy", "diseased"),
-        scans,
+        tuple(scans),
         partial(_read, channels=settings.channels),
-        problems,
+        tuple(sorted((*problems, *more, *files.problems), key=lambda problem: problem.name)),
         tuple(notes),
         tuple(root / table for table in tables),
     )
@@ -99,23 +104,19 @@ def _read(scan: Scan, channels: int | None) -> Pictures:
     return one_picture(scan, read_picture(scan.files[0]))
 
 
-def _walk(root: Path) -> _Files:
-    """One walk that asks the disk for names only: the whole set has 750,000 files."""
-    files = _Files()
-    for folder, _, names in os.walk(root):
-        below = os.path.relpath(folder, root)
-        prefix = "" if below == os.curdir else below.replace(os.sep, "/") + "/"
-        for name in names:
-            stem, ending = os.path.splitext(name)
-            ending = ending.lower()
-            if name.startswith("."):  # what operating systems leave behind
-                continue
-            if ending in DICOM:
-                files.dicom.setdefault(stem, []).append(prefix + name)
-            elif ending in PICTURES:
-                files.pictures.setdefault(stem, []).append(prefix + name)
-            elif ending == ".csv" and prefix.count("/") <= LEVELS and "submission" not in name.lower():
-                files.tables.append(prefix + name)  # Kaggle's sample submission has the columns of labels
+def _files(root: Path) -> _Files:
+    below = files_below(root)
+    files = _Files(below.problems)
+    for path in below.files:
+        name = path.rpartition("/")[2]
+        stem, ending = os.path.splitext(name)
+        ending = ending.lower()
+        if ending in DICOM:
+            files.dicom.setdefault(stem, []).append(path)
+        elif ending in PICTURES:
+            files.pictures.setdefault(stem, []).append(path)
+        elif ending == ".csv" and path.count("/") <= LEVELS and "submission" not in name.lower():
+            files.tables.append(path)  # Kaggle's sample submission has the columns of labels
     return files
 
 
@@ -160,8 +161,14 @@ def _other_columns(root: Path, found: dict[str, list[str]]) -> str:
     wanted = f"wanted are {', '.join(KAGGLE)} or {', '.join(AN_IMAGE_A_ROW)}"
     if not found:
         return f"cohort.path = {root}: no csv with labels there; {wanted}"
-    tables = [f"{table} has the columns {', '.join(columns)}" for table, columns in found.items()]
+    words = {name.casefold() for name in (*KAGGLE, *AN_IMAGE_A_ROW)}
+    nearest = sorted(found, key=lambda table: -len(words & _words(found[table])))
+    tables = [f"{table} has the columns {', '.join(found[table])}" for table in nearest]
     return f"cohort.path = {root}: {'; '.join(tables[:3])}; {wanted}"
+
+
+def _words(columns: Sequence[str]) -> set[str]:
+    return set(re.split(r"\W+", " ".join(columns).casefold()))
 
 
 def _header(path: Path) -> list[str]:
@@ -220,7 +227,7 @@ def _read_kaggle(path: Path, labels: _Labels) -> None:
 
 def _read_rows(path: Path, part: str | None, labels: _Labels) -> None:
     for _, (name, *texts) in _rows(path, AN_IMAGE_A_ROW, labels):
-        image = _without_ending(name)
+        image = without_ending(os.path.basename(name))
         values = [VALUES.get(text, -1) for text in texts]
         subtypes = sum(value << number for number, value in enumerate(values[:-1]))
         if -1 in values:
@@ -236,22 +243,15 @@ def _read_rows(path: Path, part: str | None, labels: _Labels) -> None:
             labels.wrong[image] = f"it is in two parts ({first} and {part})"
 
 
-def _without_ending(name: str) -> str:
-    stem, ending = os.path.splitext(os.path.basename(name))
-    return stem if ending.lower() in (*DICOM, *PICTURES) else stem + ending
-
-
-def _match(
-    root: Path, images: dict[str, list[str]], labels: _Labels
-) -> tuple[tuple[Scan, ...], tuple[Problem, ...]]:
+def _match(root: Path, images: dict[str, list[str]], labels: _Labels) -> tuple[list[Scan], list[Problem]]:
     """The scans in the order of names, each with its rarest subtype as stratum, and what is wrong."""
     wrong = dict(labels.wrong)
     for image in labels.subtypes.keys() - wrong.keys():
         paths = images.get(image, [])
         if not paths:
             wrong[image] = "it has a label but no image file"
-        elif len(paths) > 1:
-            wrong[image] = f"it has several image files ({', '.join(sorted(paths))})"
+        elif len(paths) > 1 and len({os.path.realpath(root / path) for path in paths}) > 1:
+            wrong[image] = f"it has several image files ({', '.join(paths)})"
     good = {image: subtypes for image, subtypes in labels.subtypes.items() if image not in wrong}
     strata = _strata(good.values())
     scans = [
@@ -264,8 +264,8 @@ def _match(
         )
         for image, subtypes in good.items()
     ]
-    problems = tuple(Problem(image, what) for image, what in sorted(wrong.items()))
-    return tuple(sorted(scans, key=lambda scan: scan.name)), problems
+    problems = [Problem(image, what) for image, what in wrong.items()]
+    return sorted(scans, key=lambda scan: scan.name), problems
 
 
 def _strata(of_images: Iterable[int]) -> list[str]:
