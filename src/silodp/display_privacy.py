@@ -50,7 +50,8 @@ def show_statement(statement: Statement) -> None:
     parts = str(fewest) if fewest == most else f"{fewest}–{most}"
     show_figures(
         f"{experiment.name}: {statement.rounds} of {experiment.rounds} rounds, "
-        f"{experiment.cohort.hospitals} hospitals, v {parts}, δ {statement.delta:g}",
+        f"{experiment.cohort.hospitals} {'simulated ' if experiment.cohort.simulated else ''}hospitals, "
+        f"v {parts}, δ {statement.delta:g}",
         statement.figures,
         {
             "hospital": f"{lowest:.4g}" if highest <= lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",

@@ -160,14 +160,22 @@ class Experiment(Settings):
             {key.replace("__", "."): value for key, value in changes.items()},
         )
 
-    def resolve(self, hospitals: int, threads: int, images: int = 1) -> Self:
+    def resolve(self, hospitals: int, threads: int, images: int = 1, simulated: bool | None = None) -> Self:
         """Fills in what the defaults leave open, so that the written file says every number.
 
         Threads are among them: sums of floating-point numbers depend on how they are divided.
+
+        Args:
+            hospitals: how many the cohort has.
+            threads: of this machine.
+            images: of all training sets.
+            simulated: whether the hospitals of a cohort of files were dealt out; None for other cohorts.
         """
         cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
         for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
+        if simulated is not None:
+            cohort.setdefault("partition", "equal" if simulated else "given")
         changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(hospitals)

@@ -59,6 +59,8 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         "validation and test metrics, and the choice of the best round by them",
         "the sizes of the training sets, and all of cohort.json",
     ]
+    if experiment.cohort.simulated:
+        notes.append("real hospitals: those of this run are simulated")
     if experiment.privacy.level == "sample":
         notes.append(
             "a hospital that stays away: ε is for its images counting as nothing while it adds its noise"

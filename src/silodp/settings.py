@@ -61,6 +61,11 @@ class CohortSettings(Settings):
     cache: str | None = None  # where decoded images are kept; default: silodp in XDG_CACHE_HOME or ~/.cache
     seed: Annotated[int, Field(ge=0)] = 0  # apart from the run's seed: other chance, same hospitals
 
+    @property
+    def simulated(self) -> bool:
+        """Whether the hospitals are made up or dealt out, once `partition` is resolved."""
+        return self.kind.startswith("synthetic") or self.partition not in (None, "given")
+
     def filled(self) -> Self:
         """These settings with the defaults of their kind."""
         defaults = _COHORT_DEFAULTS.get(self.kind, {})

@@ -65,6 +65,7 @@ class Statement:
             "rounds": self.rounds,
             "planned_rounds": self.experiment.rounds,
             "hospitals": self.experiment.cohort.hospitals,
+            "simulated": self.experiment.cohort.simulated,
             "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
             "noise_multiplier": private.noise_multiplier,
             "hospital_noise_multiplier": dict(zip(("least", "most"), self.hospital_multipliers, strict=True)),

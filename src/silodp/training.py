@@ -136,7 +136,9 @@ class _Run:
             experiment = experiment.change(model__kind="custom")
         self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check()
         images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
-        self.experiment = experiment.resolve(len(self.cohort.hospitals), torch.get_num_threads(), images)
+        self.experiment = experiment.resolve(
+            len(self.cohort.hospitals), torch.get_num_threads(), images, self.cohort.about.get("simulated")
+        )
         self.task = task_named(experiment.task)
         refuse_other_targets(self.cohort, self.task)
         self.device = device

@@ -161,7 +161,7 @@ def test_when_nothing_can_be_used_all_is_named(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_reads_no_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cohort.kind = synthetic-mri: it reads no files; choose rsna-ich"):
+    with pytest.raises(InputError, match=r"cohort\.kind = synthetic-mri: it reads no files; choose rsna-ich"):
         inspect(CohortSettings(kind="synthetic-mri", path=str(tmp_path)))
 
 

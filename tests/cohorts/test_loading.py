@@ -20,6 +20,7 @@ from silodp.cohorts.loading import prepare
 from silodp.cohorts.store import open_store
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
+from silodp.statement import read_statement
 
 
 @pytest.fixture(autouse=True)
@@ -311,7 +312,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 def test_settings_that_a_kind_cannot_heed_are_refused(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz")
     for change in ({"sample": 10}, {"patient_pattern": "(p)"}, {"with_mask_only": True}):
-        with pytest.raises(InputError, match="it means nothing for cohort.kind = npz; leave it out"):
+        with pytest.raises(InputError, match=r"it means nothing for cohort\.kind = npz; leave it out"):
             load_cohort(settings(path, **change))
 
 
@@ -385,6 +386,9 @@ def test_a_run_on_files_writes_them_down_and_resumes_on_the_same_ones_only(
     assert result.summary["cohort"]["hospitals"] == 3
     text = (tmp_path / "run/experiment.toml").read_text()
     assert f'path = "{path}"' in text
+    assert 'partition = "equal"' in text
+    assert "real hospitals: those of this run are simulated" in result.summary["not_covered_by_epsilon"]
+    assert read_statement(tmp_path / "run").to_dict()["simulated"] is True
 
     silodp.resume(tmp_path / "run")
     write_npz(path, masks=True, patients=20)
