@@ -241,6 +241,28 @@ def test_a_file_without_preamble_is_read(tmp_path: Path, implicit: bool, little:
     assert read_dicom_image(tmp_path / "old.dcm").pixels[0, 0].tolist() == SIGNED.tolist()
 
 
+@pytest.mark.parametrize("form", ["JPEGLosslessProcess14_1", "JPEGLSLossless", "JPEG2000Lossless"])
+def test_what_archives_keep_by_way_of_gdcm(tmp_path: Path, form: str) -> None:
+    """Files as hospital archives compress them, written by another library."""
+    import gdcm
+
+    stored = np.random.default_rng(0).integers(0, 2000, (24, 32)).astype(np.int16)
+    plain = write(slice_of(stored, RescaleSlope=1, RescaleIntercept=-1024), tmp_path / "plain.dcm")
+    reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
+    reader.SetFileName(str(plain))
+    assert reader.Read()
+    change.SetTransferSyntax(gdcm.TransferSyntax(getattr(gdcm.TransferSyntax, form)))
+    change.SetInput(reader.GetImage())
+    assert change.Change()
+    writer.SetFileName(str(tmp_path / "compressed.dcm"))
+    writer.SetFile(reader.GetFile())
+    writer.SetImage(change.GetOutput())
+    assert writer.Write()
+    found = read_dicom_image(tmp_path / "compressed.dcm")
+    assert pydicom.dcmread(tmp_path / "compressed.dcm").file_meta.TransferSyntaxUID.is_compressed
+    assert np.array_equal(found.pixels[0, 0], stored - 1024)
+
+
 def test_what_is_not_dicom_is_refused(tmp_path: Path) -> None:
     for content in (
         b"",
