@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+from silodp.display import describe_baseline
+from silodp.display_data import as_options
+from silodp.experiment import cohort_settings
+from silodp.settings import CohortSettings
 
 HOSPITALS = ("Aarhus", "Bern", "Cork")
 
@@ -120,3 +126,24 @@ def test_a_mistake_is_one_line(files: Path, tmp_path: Path, arguments: list[str]
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_check_says_to_train_with_is_what_it_was_told() -> None:
+    told = CohortSettings(
+        kind="folder", path="my 'scans'", sizes=(3, 2), patient_pattern=r"(p\d+)", skip_unreadable=True
+    )
+    words = shlex.split(as_options(told))
+    changes = [word for word in words if word != "--set"]
+    assert len(words) == 2 * len(changes)
+    assert cohort_settings(Path("elsewhere"), changes) == told
+
+
+def test_a_model_is_held_against_slice_position() -> None:
+    def said(auc: float) -> str:
+        return describe_baseline(
+            {"cohort": {"position_auc": 0.957}, "test": {"last": {"mean": {"auc": auc}}}}
+        )
+
+    assert said(0.99).endswith("AUC 0.957; the model's 0.990 is above")
+    assert "the model's 0.957 is NOT above" in said(0.957)
+    assert describe_baseline({"cohort": {}}) == ""

@@ -212,6 +212,6 @@ def _refusal(problems: Sequence[Problem], settings: CohortSettings) -> str:
     named = "; ".join(map(str, problems[:NAMED]))
     summary = ", ".join(f"{count} × {what}" for what, count in kinds.most_common(NAMED))
     return (
-        f"cohort.path = {settings.path}: {things} cannot be used ({summary}): {named}{more}. "
+        f"cohort.path = {settings.path}: {things} cannot be used ({summary}): {named}{more}; "
         "mend or remove them (`silodp data check` names all), or set cohort.skip_unreadable=true"
     )

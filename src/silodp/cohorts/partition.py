@@ -20,9 +20,9 @@ from silodp.settings import CohortSettings
 
 WORDS = {
     "given": "hospitals as the files name them",
-    "patients": "simulated: whole patients dealt out in turn to {count} hospitals",
-    "equal": "simulated: {count} hospitals with as many images each as whole patients allow",
-    "sizes": "simulated: {count} hospitals of the relative sizes {settings.sizes}",
+    "patients": "simulated: whole {unit} dealt out in turn to {count} hospitals",
+    "equal": "simulated: {count} hospitals with as many images each as whole {unit} allow",
+    "sizes": "simulated: {count} hospitals of the relative sizes {sizes}",
     "dirichlet": "simulated: {count} hospitals, classes skewed by Dirichlet draws, alpha {settings.alpha:g}",
     "feature": "simulated: a hospital for each {settings.feature}",
 }
@@ -91,7 +91,8 @@ def place(
     else:
         names, where, notes = dealt(rows, labels, groups, rule, settings)
     refuse_lacking(where, groups, names, rule, settings)
-    words = WORDS[rule].format(count=len(names), settings=settings)
+    sizes = " : ".join(f"{size:g}" for size in settings.sizes or ())
+    words = WORDS[rule].format(count=len(names), settings=settings, unit=unit, sizes=sizes)
     if parts is None:
         shares = np.array(settings.shares or default_shares, dtype=float)
         shares /= shares.sum()
