@@ -2,16 +2,19 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from pydicom.data import get_testdata_file
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
@@ -592,3 +595,19 @@ def test_reading_needs_nothing_but_the_scan(tmp_path: Path) -> None:
     catalogue = look(tmp_path)
     again = Scan("A/ill/2.png", (tmp_path / "A/ill/2.png",), 0, "A")
     np.testing.assert_array_equal(catalogue.read(again).images, catalogue.read(catalogue.scans[2]).images)
+
+
+def test_dicom_files_as_archives_name_them(tmp_path: Path) -> None:
+    example = Path(str(get_testdata_file("CT_small.dcm", download=False)))
+    for name in ("A/sick/IM0001", "A/sick/1.2.840.113619", "A/healthy/slice.IMA", "A/healthy/b.dcm"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(example, tmp_path / name)
+    (tmp_path / "A/sick/notes").write_text("no image " * 40)
+    catalogue = look(tmp_path)
+    assert [each.name for each in catalogue.scans] == [
+        "A/healthy/b.dcm", "A/healthy/slice.IMA", "A/sick/1.2.840.113619", "A/sick/IM0001"
+    ]  # fmt: skip
+    for each in catalogue.scans:
+        pictures = catalogue.read(each)
+        assert pictures.rows[0].patient == pydicom.dcmread(example).PatientID
+        assert pictures.images.shape == (1, 1, 128, 128)

@@ -92,6 +92,17 @@ def _links(image: DicomImage, named: bool) -> tuple[str, ...]:
     return tuple(f"{kind} {number}" for kind, number in ids.items() if number)
 
 
+def has_dicom_mark(path: Path) -> bool:
+    """Whether a file without an ending of letters (`IM0001`, `1.2.840.10`) is DICOM by its first bytes."""
+    if any(character.isalpha() for character in path.suffix) and path.suffix.lower() != ".ima":
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
 def read_dicom_image(path: Path) -> DicomImage:
     """One file, decoded; raises `Unreadable` with the reason if it is damaged or not an image."""
     file = _open(path)

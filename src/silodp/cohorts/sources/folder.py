@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
-from silodp.cohorts.sources.dicom import DICOM, read_dicom, read_dicom_image
+from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom, read_dicom_image
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
     BESIDE,
@@ -133,12 +133,17 @@ def _mask_numbers(path: Path) -> NDArray[np.int64]:
 
 
 def _is_dicom(path: Path | str) -> bool:
-    return str(path).lower().endswith(DICOM)
+    """Of an image that was found: archives give DICOM files any ending, or none."""
+    return not str(path).lower().endswith((*PICTURES, *NIFTI))
 
 
 def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
     """All files that hold images, and notes on others and on folders without any."""
-    images = [name for name in below.files if name.lower().endswith((*PICTURES, *DICOM, *NIFTI))]
+    images = [
+        name
+        for name in below.files
+        if name.lower().endswith((*PICTURES, *DICOM, *NIFTI)) or has_dicom_mark(root / name)
+    ]
     others = [
         PurePosixPath(name)
         for name in sorted(set(below.files) - set(images))
