@@ -108,7 +108,7 @@ def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
-    many = [*TINY, "--set", "rounds=80"]
+    many = [*TINY, "--set", "rounds=30"]
     command = [
         sys.executable,
         "-c",
@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stderr is not None
     for line in process.stderr:
-        if "round 2/80" in line:
+        if "round 2/30" in line:
             process.send_signal(signal.SIGINT)
             break
     said = process.stderr.read()
@@ -132,7 +132,7 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     process.stderr.close()
     done = silodp("resume", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] == 80
+    assert json.loads(done.stdout)["rounds"] == 30
 
 
 def test_training_imports_nothing_heavy_or_of_the_terminal() -> None:
