@@ -19,7 +19,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
     from silodp.privacy.accountants import Epsilon
-    from silodp.training import Result
+    from silodp.training import OnRound, Result
 
 screen = Console(stderr=True)
 """Progress and notes; results go to standard output."""
@@ -33,9 +33,6 @@ def _bar() -> Progress:
 def titled_table(title: str, caption: str | None = None) -> Table:
     """An empty table in the one style that all have."""
     return Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=SIMPLE_HEAVY)
-
-
-OnRound = Callable[[dict[str, Any]], None]
 
 
 @contextmanager

@@ -176,3 +176,13 @@ def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no zip")
     with pytest.raises(InputError, match="cannot be read as an npz file"):
         kind_of(tmp_path / "text.npz")
+
+
+def test_a_leak_is_seen_by_the_same_eyes_as_the_partition(tmp_path: Path) -> None:
+    named = np.repeat(["A", "B"], 12)
+    patients = np.array([f"p{index // 2}" for index in range(24)])
+    patients[12] = " P0"  # the same id: neither capitals nor spaces count
+    findings = found(write(tmp_path / "a.npz", hospital=named, patient=patients))
+    assert findings.leaks == ("patient p0 is in the hospitals A, B",)
+    assert findings.undealt is not None
+    assert found(tmp_path / "a.npz", patient_ids="local").leaks == ()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Row
 from silodp.cohorts.description import describe
 from silodp.cohorts.loading import SOURCES, assemble, look, place_store, read_store
 from silodp.cohorts.partition import Placement
+from silodp.cohorts.people import codes, people_of, spread
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
 from silodp.settings import CohortSettings
@@ -168,18 +171,18 @@ def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[
     return tuple(within), tuple(across)
 
 
-def _leaks(rows: Iterable[Row], settings: CohortSettings) -> Iterable[str]:
-    hospitals: dict[str, set[str | None]] = defaultdict(set)
-    parts: dict[str, set[str | None]] = defaultdict(set)
-    for row in rows:
-        if row.patient is not None:
-            local = settings.patient_ids == "local"
-            patient = f"{row.hospital}/{row.patient}" if local and row.hospital else row.patient
-            hospitals[patient].add(row.hospital)
-            parts[patient].add(row.part)
-    for patient, found in hospitals.items():
-        if len(found) > 1:
-            yield f"patient {patient} is in the hospitals {', '.join(sorted(map(str, found)))}"
-    for patient, found in parts.items():
-        if len(found) > 1:
-            yield f"patient {patient} is in the parts {', '.join(part for part in PARTS if part in found)}"
+def _leaks(rows: Sequence[Row], settings: CohortSettings) -> Iterator[str]:
+    """People in more than one place, by the same eyes as the partition that refuses them."""
+    if not rows:
+        return
+    people = people_of(rows, settings)
+    for what, places in (
+        ("hospitals", [row.hospital for row in rows]),
+        ("parts", [row.part for row in rows]),
+    ):
+        for person in spread(people, codes(places)):
+            mine = np.flatnonzero(people == person).tolist()
+            name = next((known for index in mine if (known := rows[index].patient)), "of one study")
+            found = {places[index] for index in mine}
+            named = [part for part in PARTS if part in found] or sorted(map(str, found))
+            yield f"patient {name} is in the {what} {', '.join(named)}"
