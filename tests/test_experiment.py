@@ -69,6 +69,7 @@ def test_an_unknown_section_is_named() -> None:
         ("privacy.delta", "nan"),
         ("participation.rate", "0.0"),
         ("participation.rate", "1.5"),
+        ("participation.members", "0"),
         ("server.beta2", "1.0"),
         ("privacy", "3"),
     ],
@@ -323,3 +324,24 @@ def test_a_budget_takes_the_runs_delta_and_goes_through_toml() -> None:
     assert made.budget is not None
     assert (made.budget.delta, made.budget.unit, made.budget.neighbours) == (0.1, "hospital", "add-or-remove")
     assert Experiment.build(tomllib.loads(made.to_toml())) == made
+
+
+@pytest.mark.parametrize(("members", "delta"), [(2, 0.1), (10, 0.1), (11, 0.01), (20, 0.01)])
+def test_delta_follows_from_the_hospitals_that_train(members: int, delta: float) -> None:
+    complete = Experiment.build({"participation": {"members": members}}).resolve(20, 1)
+    assert complete.privacy.delta == pytest.approx(delta)
+    assert (complete.members, complete.cohort.hospitals) == (members, 20)
+    assert Experiment.build(tomllib.loads(complete.to_toml())) == complete
+
+
+def test_all_hospitals_train_by_default() -> None:
+    assert Experiment().resolve(20, 1).members == 20
+
+
+def test_more_members_than_hospitals_are_refused() -> None:
+    wanted = Experiment.build({"participation": {"members": 7}})
+    assert wanted.resolve(7, 1).members == 7
+    with pytest.raises(
+        InputError, match=r"participation\.members = 7: the cohort has 6 hospitals; set .* 6$"
+    ):
+        wanted.resolve(6, 1)

@@ -206,3 +206,28 @@ def test_harmed_metrics_are_named(run: Path, content: bytes) -> None:
     (run / "metrics.jsonl").write_bytes(content)
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: not a round"):
         read_statement(run)
+
+
+@pytest.mark.parametrize("rule", ["all", "fraction"])
+def test_a_run_with_members_is_in_order_and_says_how_many_trained(rule: str, tmp_path: Path) -> None:
+    """Half of two is a chance of 1/2 to take part; half of the cohort's three would be 2/3."""
+    from conftest import blob_cohort
+
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2},
+            "local": {"batch_size": 4},
+            "intermediaries": {"rule": "fixed"},
+            "participation": {"members": 2, "rule": rule, "rate": 0.5},
+        }
+    )
+    train(experiment, cohort=blob_cohort(), out=tmp_path / "run", device="cpu")
+    statement = read_statement(tmp_path / "run")
+    assert statement.problems == ()
+    told = statement.to_dict()
+    assert (told["members"], told["hospitals"]) == (2, 3)
+    assert any("do not train" in note for note in told["not_covered_by_epsilon"])
+    if rule == "all":
+        mu = 2**0.5 / 0.5
+        assert told["epsilon"]["hospital"] == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import Killed, blob_cohort, kill_after
 from safetensors.torch import load_file
 from torch import nn
 
@@ -182,7 +182,7 @@ def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Pat
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from conftest import blob_cohort
+from conftest import Killed, blob_cohort, kill_after
 import silodp
 how = {"cohort": blob_cohort(), "device": "cpu", "on_round": lambda line: print(line["round"], flush=True)}
 if sys.argv[4] == "start":
@@ -483,3 +483,121 @@ def test_more_intermediaries_than_samples_are_refused(
     with pytest.raises(InputError, match=r"intermediaries.count = 7: hospital-0 has 12 training images"):
         train(experiment.change(intermediaries__count=7), cohort=cohort, out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def strangers(cohort: Cohort, members: int, images: int = 60) -> Cohort:
+    """The cohort with other training images, and another number of them, at whom does not train."""
+    other = blob_cohort(len(cohort.hospitals), 120)
+    return Cohort(
+        cohort.name,
+        tuple(
+            mine if number < members else replace(mine, train=theirs.train[-images:])
+            for number, (mine, theirs) in enumerate(zip(cohort.hospitals, other.hospitals, strict=True))
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"intermediaries__rule": "adaptive", "clipping__rule": "median", "server__optimizer": "fednova"},
+        {"privacy__level": "sample"},
+    ],
+)
+def test_training_never_touches_the_training_images_of_who_does_not_train(
+    changes: dict, experiment: Experiment, tmp_path: Path
+) -> None:
+    cohort = blob_cohort(4)
+    if changes.get("privacy__level"):
+        changed = Experiment.build(
+            {"rounds": 2, "model": {"features": 2}, "privacy": {"level": "sample"}},
+            {"participation.members": 2},
+        )
+    else:
+        changed = experiment.change(participation__members=2, **changes)
+    one = train(changed, cohort=cohort, out=tmp_path / "one", device="cpu")
+    two = train(changed, cohort=strangers(cohort, 2), out=tmp_path / "two", device="cpu")
+    assert without_seconds(one.folder) == without_seconds(two.folder)
+    for name in ("ledger.jsonl", "model.safetensors", "model-best.safetensors", "experiment.toml"):
+        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes(), name
+    assert one.summary["test"] == two.summary["test"]
+    for line in lines(one.folder, "metrics.jsonl"):
+        assert line["participants"] == ["hospital-0", "hospital-1"]
+
+
+def test_who_does_not_train_is_validated_and_tested(experiment: Experiment, tmp_path: Path) -> None:
+    """The model is that of the two alone; the metrics are of all four, and the summary says so."""
+    cohort = blob_cohort(4)
+    some = train(
+        experiment.change(participation__members=2), cohort=cohort, out=tmp_path / "some", device="cpu"
+    )
+    alone = train(
+        experiment, cohort=Cohort("two", cohort.hospitals[:2]), out=tmp_path / "alone", device="cpu"
+    )
+    names = {hospital.name for hospital in cohort.hospitals}
+    for line in lines(some.folder, "metrics.jsonl"):
+        assert set(line["validation"]["hospitals"]) == names
+    tested = some.summary["test"]["last"]["hospitals"]
+    assert set(tested) == names
+    for name, metrics in alone.summary["test"]["last"]["hospitals"].items():
+        assert tested[name] == metrics
+    assert some.test["dice"] == pytest.approx(sum(found["dice"] for found in tested.values()) / 4)
+    assert (tmp_path / "some/model.safetensors").read_bytes() == (
+        tmp_path / "alone/model.safetensors"
+    ).read_bytes()
+    assert (some.epsilon, some.summary["delta"]) == (alone.epsilon, alone.summary["delta"])
+    assert (some.summary["members"], some.summary["cohort"]["hospitals"]) == (2, 4)
+    assert any(
+        "2 of 4 hospitals that do not train" in note for note in some.summary["not_covered_by_epsilon"]
+    )
+    assert not any("do not train" in note for note in alone.summary["not_covered_by_epsilon"])
+
+
+def test_with_members_a_run_resumes_to_the_same_end(experiment: Experiment, tmp_path: Path) -> None:
+    changed = experiment.change(participation__members=2, rounds=4, server__optimizer="fedadam")
+    cohort = blob_cohort(3)
+    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    with pytest.raises(Killed):
+        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
+    resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
+    for name in ("ledger.jsonl", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_more_members_than_hospitals_are_refused_before_a_folder_is_made(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"participation\.members = 4: the cohort has 3 hospitals"):
+        train(experiment.change(participation__members=4), cohort=cohort, out=tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_hospital_that_only_lends_images_may_have_one_to_train_on(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    lone = strangers(cohort, 2, images=1)
+    changed = experiment.change(rounds=1, participation__members=2)
+    assert train(changed, cohort=lone, out=tmp_path / "run", device="cpu").summary["members"] == 2
+    with pytest.raises(InputError, match="hospital-2 has 1 training images"):
+        train(experiment, cohort=lone, out=tmp_path / "all", device="cpu")
+
+
+def test_the_last_checkpoint_leaves_out_what_no_round_will_need(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Adam's moments of every intermediary: by far the largest part, kept only while rounds are left."""
+    folder = RunFolder(tmp_path / "run")
+    kept: list[set[str]] = []
+
+    def look(_: dict[str, object]) -> None:
+        checkpoint = folder.load_checkpoint(torch.device("cpu"))
+        assert checkpoint is not None
+        kept.append(set(checkpoint["hospitals"]))
+
+    done = train(experiment, out=folder.path, cohort=cohort, on_round=look)
+    everyone = {hospital.name for hospital in cohort.hospitals}
+    assert kept == [everyone] * (experiment.rounds - 1) + [set()]
+    again = resume(folder.path, cohort=cohort)
+    assert again.summary["test"] == done.summary["test"]

@@ -48,9 +48,11 @@ def show_statement(statement: Statement) -> None:
     fewest, most = statement.intermediaries
     lowest, highest = statement.hospital_multipliers
     parts = str(fewest) if fewest == most else f"{fewest}–{most}"
+    hospitals, members = experiment.cohort.hospitals, experiment.members
+    trained = f"{hospitals}" if members == hospitals else f"{members} of {hospitals}"
     show_figures(
         f"{experiment.name}: {statement.rounds} of {experiment.rounds} rounds, "
-        f"{experiment.cohort.hospitals} {'simulated ' if experiment.cohort.simulated else ''}hospitals, "
+        f"{trained} {'simulated ' if experiment.cohort.simulated else ''}hospitals, "
         f"v {parts}, δ {statement.delta:g}",
         statement.figures,
         {

@@ -127,6 +127,11 @@ class Experiment(Settings):
     def is_private(self) -> bool:
         return self.privacy.noise_multiplier > 0
 
+    @property
+    def members(self) -> int | None:
+        """How many hospitals train; known once the experiment is resolved."""
+        return self.participation.members or self.cohort.hospitals
+
     @classmethod
     def load(cls, source: str | Path, changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
         """Reads a preset by name, or a TOML file, with changes such as "privacy.noise_multiplier=0.3"."""
@@ -168,9 +173,15 @@ class Experiment(Settings):
         Args:
             hospitals: how many the cohort has.
             threads: of this machine.
-            images: of all training sets.
+            images: of the training sets of those who train.
             simulated: whether the hospitals of a cohort of files were dealt out; None for other cohorts.
         """
+        members = self.participation.members or hospitals
+        if members > hospitals:
+            raise InputError(
+                f"participation.members = {members}: the cohort has {hospitals} hospitals; "
+                f"set participation.members to at most {hospitals}"
+            )
         cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
         for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
@@ -178,7 +189,7 @@ class Experiment(Settings):
             cohort.setdefault("partition", "equal" if simulated else "given")
         changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads}
         if self.privacy.delta is None:
-            changes["privacy.delta"] = delta_by_rule(hospitals)
+            changes["privacy.delta"] = delta_by_rule(members)
         if self.privacy.level == "sample" and self.privacy.image_delta is None:
             changes["privacy.image_delta"] = delta_by_rule(images)
         if self.budget is not None and self.budget.delta is None:

@@ -106,7 +106,8 @@ class Federation:
                 experiment.clipping, plan.clip_bound, release.fraction_below
             )
             capped = state.capped
-            if measures and release.unprotected is not None:
+            # Preconditioned updates have other norms: their ratio says nothing of the plain rounds' v.
+            if measures and release.unprotected is not None and ready.phase == "plain":
                 ratio = release.unprotected.ratio
                 wanted = next_count(experiment.intermediaries, plan.intermediaries, number, ratio, expected)
                 state.intermediaries, state.capped = self._cap(wanted)
@@ -202,8 +203,12 @@ class Federation:
 
 
 def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> Federation:
-    """Brings the parts together; `experiment` is resolved, `cohort` is checked."""
-    sizes = {hospital.name: len(hospital.train) for hospital in cohort.hospitals}
+    """Brings the parts together; `experiment` is resolved, `cohort` is checked.
+
+    Hospitals that only lend images for validation and test are none of the federation's.
+    """
+    members = cohort.hospitals[: experiment.participation.members]
+    sizes = {hospital.name: len(hospital.train) for hospital in members}
     for name, size in sizes.items():
         if size < experiment.intermediaries.min_samples:
             raise InputError(

@@ -41,8 +41,9 @@ def refuse_other_targets(cohort: Cohort, task: Task) -> None:
 def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int) -> None:
     """The network must take the smallest batch there will be, and answer with what the task needs."""
     hospitals, task = cohort.hospitals, trainer.task
-    parts = [len(examples) for hospital in hospitals for examples in hospital.parts.values()]
-    fewest = min(2, min_samples, *parts)  # which BatchNorm may refuse
+    # Training sets are met in parts of min_samples or more, and only those of hospitals that train.
+    tried = [len(part) for hospital in hospitals for part in (hospital.validation, hospital.test)]
+    fewest = min(2, min_samples, *tried)  # which BatchNorm may refuse
     examples = hospitals[0].train[:fewest].to(trainer.device)
     try:
         trainer.model.module.train()
@@ -52,7 +53,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int) -> No
     except (RuntimeError, ValueError) as error:
         size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
         raise InputError(
-            f"model: it cannot train on {fewest} images of shape {size} at a time ({first_line})"
+            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({first_line})"
         ) from None
     if task.name == "segmentation":
         masks = tuple(examples.targets.shape)

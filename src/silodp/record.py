@@ -59,6 +59,12 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         "validation and test metrics, and the choice of the best round by them",
         "the sizes of the training sets, and all of cohort.json",
     ]
+    hospitals, members = experiment.cohort.hospitals, experiment.members
+    if hospitals and members and members < hospitals:
+        notes.append(
+            f"the {hospitals - members} of {hospitals} hospitals that do not train: the model is only "
+            "validated and tested on their images (participation.members)"
+        )
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
     if experiment.privacy.level == "sample":

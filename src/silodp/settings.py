@@ -170,7 +170,10 @@ class ServerSettings(Settings):
 
 
 class ParticipationSettings(Settings):
-    """Which hospitals take part in a round."""
+    """Which hospitals train at all, and which of them take part in a round."""
 
+    # Only the first so many hospitals of the cohort train; the others only lend their validation and test
+    # images. Default: all.
+    members: Count | None = None
     rule: Literal["all", "poisson", "fraction"] = "all"
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -65,6 +65,7 @@ class Statement:
             "rounds": self.rounds,
             "planned_rounds": self.experiment.rounds,
             "hospitals": self.experiment.cohort.hospitals,
+            "members": self.experiment.members,
             "simulated": self.experiment.cohort.simulated,
             "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
             "noise_multiplier": private.noise_multiplier,
@@ -185,7 +186,7 @@ def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    door = build_mechanism(experiment, [2] * (experiment.cohort.hospitals or 1))
+    door = build_mechanism(experiment, [2] * (experiment.members or 1))
     for number, found in _by_round(events).items():
         measures = experiment.is_private and estimates(experiment.intermediaries, number)
         plan = RoundPlan(number, torch.empty(0), found[0].contributions, None, ())

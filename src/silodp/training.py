@@ -135,7 +135,8 @@ class _Run:
         if model is not None:
             experiment = experiment.change(model__kind="custom")
         self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check()
-        images = sum(len(hospital.train) for hospital in self.cohort.hospitals)
+        members = self.cohort.hospitals[: experiment.participation.members]
+        images = sum(len(hospital.train) for hospital in members)
         self.experiment = experiment.resolve(
             len(self.cohort.hospitals), torch.get_num_threads(), images, self.cohort.about.get("simulated")
         )
@@ -174,10 +175,15 @@ class _Run:
                 "identity": self.identity,
                 "ledger": ledger.head,
                 "state": vars(self.state),
-                "hospitals": self.engine.state(),
+                # Large, and of no use once no round is left to train.
+                "hospitals": {} if self._is_over else self.engine.state(),
                 "best": [self.best_round, self.best_value, self.best_parameters],
             }
         )
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state.round == self.experiment.rounds or self.state.stopped is not None
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         checkpoint = folder.load_checkpoint(self.device)
@@ -272,6 +278,7 @@ class _Run:
             "task": self.task.name,
             "headline": self.task.headline,
             "cohort": cohort,
+            "members": len(self.federation.hospitals),
             "rounds": self.state.round,
             "parameters": len(self.model),
             "epsilon": asdict(epsilon),
