@@ -1,0 +1,88 @@
+"""`silodp study`: a table or figure of the paper, from one command."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from silodp.errors import InputError
+
+
+def study(
+    name: Annotated[str | None, typer.Argument(help="Which one; none: list them.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes on two cores) or paper (for a GPU).")
+    ] = "small",
+    cohort: Annotated[
+        str | None, typer.Option(help="A file or folder with images, instead of synthetic ones.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many; default 1, at paper scale 3.")] = None,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only runs with this in their name, such as fedavg-z0.5.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of all studies: runs in OUT/runs, results in OUT/NAME-SCALE.")
+    ] = Path("studies"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a study that was started.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time; default: one a core, one where there is a GPU.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Repeat a table or figure of the paper: csv, Markdown and pictures, ours beside the paper's numbers."""
+    from silodp.display import stages
+    from silodp.studies import study_named, study_names
+    from silodp.studies.planning import make_plan
+    from silodp.studies.running import run_study
+    from silodp.studies.study import SCALES
+
+    if name is None:
+        _list([study_named(one) for one in study_names()])
+        return
+    chosen = study_named(name)
+    if scale not in SCALES:
+        raise InputError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs {jobs}: at least one")
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    with stages() as on_progress:
+        plan = make_plan(
+            chosen.task,
+            scale,
+            cohort=cohort,
+            seeds=seeds,
+            first_seed=seed,
+            changes=changes or (),
+            command=shlex.join(["silodp", *words]),
+            on_read=lambda done, total: on_progress("reading files", done, total),
+        )
+        try:
+            folder = run_study(
+                chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
+            )
+        except KeyboardInterrupt:
+            print("silodp: stopped; go on with the same command and --resume", file=sys.stderr)
+            raise typer.Exit(130) from None
+    print((folder / "table.md").read_text(encoding="utf-8"))
+    print(f"study folder: {folder}")
+
+
+def _list(studies: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("study", "what it is"):
+        table.add_column(column)
+    for one in studies:
+        table.add_row(one.name, one.title)
+    Console().print(table)

@@ -1,0 +1,152 @@
+"""How studies write: csv, Markdown tables, pictures; hospital before intermediary everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silodp.files import write_atomically
+from silodp.intermediary import ESTIMATING
+from silodp.studies.study import Found, Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WITHOUT, WITH = "#D55E00", "#0072B2"
+"""Colours of runs without and with intermediaries, which colour-blind people tell apart."""
+
+METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, file.getvalue().encode())
+
+
+def write_figure(out: Path, name: str, figure: Figure) -> None:
+    """As svg and as png, the same bytes for the same content."""
+    import matplotlib
+
+    for kind in ("svg", "png"):
+        content = io.BytesIO()
+        with matplotlib.rc_context({"svg.hashsalt": "silodp"}):
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+        write_atomically(out / f"{name}.{kind}", content.getvalue())
+
+
+def write_markdown(out: Path, title: str, plan: Plan, found: Sequence[Found], parts: Iterable[str]) -> None:
+    """table.md: a title, what the numbers rest on, and the parts, a paragraph or table each."""
+    content = "\n\n".join([f"# {title}", setting(plan, found), *parts, caution(plan, found)])
+    write_atomically(out / "table.md", (content + "\n").encode())
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
+    """results.csv: a line a run."""
+    return [
+        {
+            **one.cell.columns,
+            "rounds": one.summary["rounds"],
+            "hospitals": one.summary["members"],
+            "epsilon_hospital": one.epsilon("hospital"),
+            "epsilon_intermediary": one.epsilon("intermediary"),
+            "delta": one.summary["delta"],
+            "covers_everything": one.summary["epsilon"]["covers_everything"],
+            "v": one.summary["intermediaries"],
+            **{f"test_{name}": one.test(name) for name in one.summary["test"]["last"]["mean"]},
+            "best_round": one.summary["best_round"],
+            **{f"best_{name}": one.test(name, "best") for name in one.summary["test"]["best"]["mean"]},
+            "parameters": one.summary["parameters"],
+            "seconds": one.summary["wall_seconds"],
+            "device": one.summary["device"],
+            "torch": one.summary["torch"],
+            "run": one.folder.name,
+        }
+        for one in found
+    ]
+
+
+def setting(plan: Plan, found: Sequence[Found]) -> str:
+    """What the numbers rest on, in a paragraph."""
+    first, experiment = found[0].summary, plan.base
+    cohort = first["cohort"]
+    dealt = f", {cohort['partition']}" if "partition" in cohort else f", {cohort['hospitals']} hospitals"
+    rounds = sorted({one.summary["rounds"] for one in found})
+    seeds = ", ".join(map(str, plan.seeds))
+    local, devices = experiment.local, sorted({one.summary["device"] for one in found})
+    lines = [
+        f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {experiment.model.kind} with "
+        f"{first['parameters']:,} parameters; rounds {', '.join(map(str, rounds))}; local {local.optimizer} "
+        f"at {local.learning_rate:g}, batches of {local.batch_size}, {local.epochs:g} epoch a round; "
+        f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}.",
+    ]
+    if plan.command:
+        lines += ["", f"```sh\n{plan.command}\n```"]
+    return "\n".join(lines)
+
+
+def caution(plan: Plan, found: Sequence[Found]) -> str:
+    """What a reader of these ε must know."""
+    lines = [
+        "ε is for add-or-remove neighbours at δ = "
+        f"{found[0].summary['delta']:g}; the hospital's is what counts for a hospital, the intermediary's "
+        "(the only one the paper prints) protects one part of one.",
+        "Metrics are of the last round's model, mean over hospitals"
+        + (f" and {len(plan.seeds)} seeds (± standard deviation)." if len(plan.seeds) > 1 else ", one seed."),
+        "The paper tests the round that was best in validation, a choice that no ε covers.",
+    ]
+    if any(not one.summary["epsilon"]["covers_everything"] for one in found):
+        rules = [one.cell.experiment.intermediaries.rule for one in found]
+        lines.append(
+            "As in the authors' program C is the exact median of the norms and v follows from un-noised "
+            "norms: no ε covers these two."
+            if any(rule in ESTIMATING for rule in rules)
+            else "As in the authors' program C is the exact median of the norms: no ε covers it."
+        )
+    if found[0].summary["cohort"].get("simulated", True):
+        lines.append("The hospitals are simulated.")
+    return " ".join(lines)
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Mean ± standard deviation over seeds; the mean alone where there is one."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return "–"
+    mean = f"{statistics.mean(known):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else mean
+
+
+def show_printed(values: Sequence[float] | None, place: int = 0) -> str:
+    """A figure of the paper: mean ± std where it has one."""
+    if values is None:
+        return "–"
+    return f"{values[place]:.3f}" + (f" ± {values[place + 1]:.3f}" if len(values) == 4 else "")
+
+
+def select(found: Iterable[Found], **columns: Any) -> list[Found]:
+    """The runs with these values in their columns."""
+    return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
+
+
+def between(values: Sequence[float]) -> str:
+    """One ε, or the least and the most of several."""
+    from silodp.display import show_epsilon
+
+    if not values:
+        return "–"
+    low, high = show_epsilon(min(values)), show_epsilon(max(values))
+    return low if low == high else f"{low}–{high}"

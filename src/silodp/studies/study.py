@@ -1,0 +1,195 @@
+"""What a study is: cells to run, and what to write when they have run. Each table and figure is one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from silodp.experiment import Experiment
+from silodp.run_folder import RunFolder
+from silodp.studies.paper import METHODS, Task, noise_multipliers
+
+Scale = Literal["smoke", "small", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
+
+Work = Callable[[Experiment, Path, str], None]
+"""What a cell does: (experiment, the run's folder, device)."""
+
+
+def train_or_resume(experiment: Experiment, folder: Path, device: str) -> None:
+    """A run from its start, or from where it was stopped; one that is finished is left alone."""
+    from silodp.training import resume, train
+
+    if (folder / "summary.json").exists():
+        return
+    if (folder / "experiment.toml").exists():
+        resume(folder, device=device)
+    else:
+        train(experiment, out=folder, device=device)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study.
+
+    Attributes:
+        experiment: what is run.
+        columns: where it stands in the study, such as {"z": 0.5}.
+        work: what is done in its folder; it must be able to go on where it was stopped.
+        product: the file that is there once the work is done.
+    """
+
+    experiment: Experiment
+    columns: Mapping[str, str | int | float]
+    work: Work = train_or_resume
+    product: str = "summary.json"
+
+    @property
+    def folder_name(self) -> str:
+        """Says what it is; the hash of every setting makes sure, so studies share runs and never mix them."""
+        settings = self.experiment.model_dump(mode="json", exclude={"name", "description"})
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        return f"{self.experiment.name}-{digest[:8]}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cell that has run."""
+
+    cell: Cell
+    folder: Path
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
+        return content
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        return RunFolder(self.folder).metrics()
+
+    def test(self, metric: str, which: str = "last") -> float:
+        """A test metric, mean over hospitals, of the last model or of the one best in validation."""
+        value = self.summary["test"][which]["mean"][metric]
+        return float("nan") if value is None else float(value)
+
+    def epsilon(self, unit: str) -> float:
+        """ε of a unit; no number in the file means no guarantee."""
+        value = self.summary["epsilon"][unit]
+        return float("inf") if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every cell of a study starts from.
+
+    Attributes:
+        base: the experiment before a cell changes it: the paper's method with DP-FedAvg.
+        command: what was typed, for the reader of the results.
+    """
+
+    task: Task
+    scale: Scale
+    base: Experiment
+    seeds: tuple[int, ...]
+    command: str = ""
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """The paper's three z; smoke takes the middle one."""
+        levels = noise_multipliers(self.task)
+        return levels[1:2] if self.scale == "smoke" else levels
+
+    @property
+    def metrics(self) -> tuple[str, str]:
+        """The two that the paper prints, the headline first."""
+        return ("dice", "iou") if self.task == "prostate" else ("auc", "accuracy")
+
+    @cached_property
+    def training_sizes(self) -> tuple[int, ...]:
+        """Training images of each hospital that trains; reads the cohort."""
+        from silodp.cohorts import load_cohort
+
+        hospitals = load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
+        return tuple(len(hospital.train) for hospital in hospitals)
+
+    def cell(
+        self,
+        z: float,
+        split: bool,
+        seed: int,
+        *,
+        optimizer: str = "fedavg",
+        variant: str = "",
+        changes: Mapping[str, Any] | None = None,
+        **other: Any,
+    ) -> Cell:
+        """One run.
+
+        Args:
+            z: the noise multiplier; 0 is a run without privacy.
+            split: whether hospitals are split into intermediaries, as the base's rule says.
+            optimizer: of the server.
+            variant: a word for what `changes` change besides.
+            changes: settings, such as {"rounds": 300}.
+            other: fields of `Cell`.
+        """
+        settings: dict[str, Any] = {
+            "server.optimizer": optimizer,
+            "privacy.noise_multiplier": z,
+            "seed": seed,
+            **_server_rates(self.task, optimizer, bool(z)),
+        }
+        if not z:
+            settings |= {"clipping.rule": "none"}
+        if not (z and split):
+            settings |= {"intermediaries.rule": "fixed", "intermediaries.count": 1}
+        words = (
+            optimizer,
+            f"z{z:g}" if z else "no-privacy",
+            "split" * (split and z > 0),
+            variant,
+            f"seed{seed}",
+        )
+        settings |= {"name": "-".join(filter(None, words)), **(changes or {})}
+        columns: dict[str, str | int | float] = {
+            "method": METHODS[optimizer],
+            "z": z,
+            "intermediaries": "with" if split and z else "without",
+            "variant": variant,
+            "seed": seed,
+        }
+        experiment = Experiment.build(self.base.model_dump(exclude_none=True), settings)
+        return Cell(experiment, columns, **other)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure.
+
+    Attributes:
+        title: one line.
+        cells: what must have run.
+        write: writes csv, Markdown and pictures into a folder.
+    """
+
+    name: str
+    title: str
+    task: Task
+    cells: Callable[[Plan], Sequence[Cell]]
+    write: Callable[[Path, Plan, Sequence[Found]], None]
+
+
+def _server_rates(task: Task, optimizer: str, private: bool) -> dict[str, float]:
+    """Learning rates of the authors' program, where the defaults (those for prostate) are not meant."""
+    if task == "ich" and optimizer == "fedadam":
+        return {"server.learning_rate": 0.003}
+    if task == "ich" and optimizer == "dp2-rmsprop" and private:
+        return {"server.learning_rate": 3e-5}
+    return {}

@@ -1,0 +1,117 @@
+"""What a study starts from: the paper's method at the scale and on the images that were asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silodp import InputError
+from silodp.studies import study_named, study_names
+from silodp.studies.paper import SITES, appendix, noise_multipliers, printed, table1
+from silodp.studies.planning import make_plan
+
+
+@pytest.mark.parametrize(("task", "z"), [("prostate", (0.3, 0.5, 0.7)), ("ich", (0.5, 1.0, 1.5))])
+def test_scales(task: str, z: tuple[float, ...]) -> None:
+    for scale in ("smoke", "small", "paper"):
+        plan = make_plan(task, scale)  # type: ignore[arg-type]
+        assert plan.base.intermediaries.rule == "adaptive"
+        assert plan.base.clipping.rule == "median"
+        assert plan.noise == (z if scale != "smoke" else z[1:2])
+        assert plan.seeds == ((0, 1, 2) if scale == "paper" else (0,))
+
+
+def test_paper_scale_is_the_papers() -> None:
+    prostate, ich = make_plan("prostate", "paper").base, make_plan("ich", "paper").base
+    assert (prostate.rounds, prostate.cohort.image_size, prostate.model.features) == (100, 256, 32)
+    assert (prostate.local.learning_rate, prostate.local.batch_size) == (1e-3, 8)
+    assert (ich.rounds, ich.cohort.image_size, ich.local.learning_rate) == (100, 224, 3e-4)
+    assert (ich.model.growth, ich.model.blocks) == (32, (6, 12, 24, 16))
+
+
+def test_servers_learn_at_the_authors_rates() -> None:
+    rates = {
+        (task, optimizer, z): plan.cell(z, True, 0, optimizer=optimizer)
+        .experiment.resolve(6, 1)
+        .server.learning_rate
+        for task, plan in (("prostate", make_plan("prostate", "small")), ("ich", make_plan("ich", "small")))
+        for optimizer in ("fedavg", "fedadam", "dp2-rmsprop")
+        for z in (0.0, 0.5)
+    }
+    assert rates["prostate", "fedadam", 0.5] == rates["prostate", "fedadam", 0.0] == 0.03
+    assert rates["ich", "fedadam", 0.5] == 0.003
+    assert rates["prostate", "dp2-rmsprop", 0.5] == 1e-4
+    assert rates["prostate", "dp2-rmsprop", 0.0] == 1e-3
+    assert rates["ich", "dp2-rmsprop", 0.5] == 3e-5
+    assert rates["ich", "fedavg", 0.5] == 1.0
+
+
+def test_changes_and_seeds() -> None:
+    plan = make_plan("prostate", "small", seeds=2, first_seed=4, changes=["rounds=7", "local.batch_size=3"])
+    assert plan.seeds == (4, 5)
+    assert (plan.base.rounds, plan.base.local.batch_size) == (7, 3)
+    with pytest.raises(InputError, match="--seeds 0"):
+        make_plan("prostate", "small", seeds=0)
+    with pytest.raises(InputError, match=r"local\.batch"):
+        make_plan("prostate", "small", changes=["local.batch=3"])
+
+
+def _npz(path: Path, **more: object) -> str:
+    chance = np.random.default_rng(0)
+    images = chance.integers(0, 255, (120, 32, 32), dtype=np.uint8)
+    masks = (images > 128).astype(np.uint8)
+    np.savez(path, image=images, mask=masks, patient=np.arange(120), **more)  # type: ignore[arg-type]
+    return str(path)
+
+
+def test_files_without_hospitals_are_dealt_as_in_the_paper(tmp_path: Path) -> None:
+    plan = make_plan(
+        "prostate", "smoke", cohort=_npz(tmp_path / "slices.npz"), changes=[f"cohort.cache={tmp_path}"]
+    )
+    cohort = plan.base.cohort
+    assert (cohort.kind, cohort.partition, cohort.hospitals, cohort.sizes) == ("npz", "sizes", 6, SITES)
+    assert cohort.image_size == 32
+    equal = make_plan(
+        "prostate", "smoke", cohort=_npz(tmp_path / "slices.npz"), changes=["cohort.partition=equal"]
+    )
+    assert equal.base.cohort.partition == "equal"
+
+
+def test_files_that_name_hospitals_keep_them(tmp_path: Path) -> None:
+    path = _npz(tmp_path / "named.npz", hospital=np.repeat(["Aarhus", "Bern", "Cork"], 40))
+    cohort = make_plan("prostate", "smoke", cohort=path).base.cohort
+    assert (cohort.partition, cohort.hospitals) == (None, None)
+
+
+def test_a_path_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="nowhere: nothing is there"):
+        make_plan("prostate", "smoke", cohort="nowhere")
+
+
+def test_printed_figures() -> None:
+    """A few by hand from the paper; the improvement of 44.55 % is in its text."""
+    assert table1("prostate", "fedavg", 0.7, False) == pytest.approx((0.1359, 0.0096, 0.0741, 0.0059))
+    with_, without = (table1("prostate", "fedavg", 0.7, split) for split in (True, False))
+    assert with_ is not None
+    assert without is not None
+    assert with_[0] - without[0] == pytest.approx(0.4455)
+    assert table1("ich", "dp2-rmsprop", 0.0, False) == pytest.approx((0.8889, 0.0002, 0.8077, 0.0025))
+    assert table1("prostate", "fedavg", 0.4, False) is None
+    assert appendix("rounds_300", "DP-FedAvg+intermediary", 0.7) == pytest.approx((0.7696, 0.6841))
+    assert appendix("communication_x3", "DP-FedAvg+intermediary", 0.7) is None
+    assert noise_multipliers("ich") == (0.5, 1.0, 1.5)
+    for task in ("prostate", "ich"):
+        rows = printed()["table1"][task]["rows"]
+        assert len(rows) == 8
+        assert all(len(cell) == 4 for row in rows.values() for cell in row.values())
+
+
+def test_every_study_has_its_name() -> None:
+    for name in study_names():
+        study = study_named(name)
+        assert study.name == name
+        plan = make_plan(study.task, "smoke")
+        names = [cell.folder_name for cell in study.cells(plan)]
+        assert names
+    with pytest.raises(InputError, match="table1-prostate"):
+        study_named("table2")
