@@ -1,0 +1,143 @@
+"""A run at an MLflow server, or in MLflow's folder on this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.files import to_json, write_atomically
+from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
+
+_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else is told of a hospital's run
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # ./mlruns, or a folder that MLFLOW_TRACKING_URI names
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # a server that is gone must not hold the training up for minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+"""Set where the environment says nothing else."""
+
+
+class MLflow:
+    """A run at MLflow's tracking URI, whose id the run folder keeps.
+
+    What is sent cannot be taken back, so a round is sent when a checkpoint holds it, and not done again.
+    """
+
+    option = "--mlflow"
+
+    def __init__(self) -> None:
+        for name, value in _DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        try:
+            import mlflow
+            from mlflow.exceptions import MlflowException
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise InputError(
+                "--mlflow: MLflow is not installed; `pip install 'silodp[mlflow]'`, or leave it out"
+            ) from None
+        self.uri = mlflow.get_tracking_uri()
+        if not mlflow.is_tracking_uri_set() and find_spec("sqlalchemy") is None:
+            # MLflow's default is a database, for which the light client has no driver.
+            self.uri = Path("mlruns").absolute().as_uri()
+        try:
+            self.client = MlflowClient(self.uri)
+        except (MlflowException, OSError) as error:
+            raise InputError(
+                f"MLFLOW_TRACKING_URI = {_without_password(self.uri)}: MLflow cannot use it "
+                f"({shorten(str(error), 120, placeholder=' …')}); give a server's address or a folder; "
+                "a database needs all of MLflow (`pip install mlflow`)"
+            ) from None
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # one warning is enough, and ours
+        self._missing = MlflowException
+        self._sent: set[tuple[str, int]] = set()
+        self._waiting: list[Mapping[str, Any]] = []
+
+    def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
+        self._every = experiment.checkpoint_every
+        self.run = self._known(folder / "mlflow.json") or self._new(folder)
+        settings = [(name, str(value)) for name, value in flat_settings(experiment).items()]
+        for start in range(0, len(settings), 100):  # the most that MLflow takes at once
+            self._log(params=settings[start : start + 100])
+        self._log(tags=[("not_covered_by_epsilon", left_out(experiment, rounds))])
+        self.add(rounds)
+
+    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        self._waiting += rounds
+        if self._waiting and self._waiting[-1]["round"] % self._every == 0:
+            self._send()
+
+    def end(self, summary: Mapping[str, Any] | None) -> None:
+        if summary is None:
+            self.client.set_terminated(self.run, "KILLED")
+            return
+        self._send()
+        self._numbers(result_numbers(summary))
+        self._log(tags=[("not_covered_by_epsilon", "; ".join(summary["not_covered_by_epsilon"]))])
+        self.client.set_terminated(self.run, "FINISHED")
+
+    def _known(self, path: Path) -> str | None:
+        """The run that was begun before, where this server still has it."""
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if kept.get("tracking_uri") != _without_password(self.uri):
+            return None
+        run = str(kept["run_id"])
+        try:
+            known = self.client.get_run(run).data.metrics
+        except self._missing as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        for name in known:
+            self._sent |= {(name, point.step) for point in self.client.get_metric_history(run, name)}
+        self.client.update_run(run, "RUNNING")
+        return run
+
+    def _new(self, folder: Path) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "silodp")
+        found = self.client.get_experiment_by_name(name)
+        group = found.experiment_id if found else self.client.create_experiment(name)
+        run = str(self.client.create_run(group, run_name=folder.resolve().name).info.run_id)
+        kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
+        write_atomically(folder / "mlflow.json", (to_json(kept, indent=2) + "\n").encode())
+        return run
+
+    def _send(self) -> None:
+        self._numbers({record["round"]: round_numbers(record) for record in self._waiting})
+        self._waiting = []
+
+    def _numbers(self, by_round: Mapping[int, Numbers]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [
+            Metric(key, number, now, step)
+            for step, numbers in by_round.items()
+            for key, number in ((re.sub(r"[^\w.\- /]", "_", name), n) for name, n in numbers.items())
+            if (key, step) not in self._sent
+        ]
+        for start in range(0, len(points), 1000):
+            self.client.log_batch(self.run, metrics=points[start : start + 1000])
+        self._sent |= {(point.key, point.step) for point in points}
+
+    def _log(self, params: Sequence[tuple[str, str]] = (), tags: Sequence[tuple[str, str]] = ()) -> None:
+        from mlflow.entities import Param, RunTag
+
+        self.client.log_batch(
+            self.run, params=[Param(*pair) for pair in params], tags=[RunTag(*pair) for pair in tags]
+        )
+
+
+def _without_password(uri: str) -> str:
+    """For a file that is passed on with the run."""
+    return re.sub(r"//[^/@]*@", "//", uri)
