@@ -87,7 +87,7 @@ def test_presets_are_listed() -> None:
         ),
         (["audit", "--runs", 3], "runs = 3: "),
         (["audit", "--clipping", "median"], "--clipping median: choose one of quantile, fixed"),
-        (["study", "nothing"], "study nothing: choose one of sample-vs-client"),
+        (["study", "nothing"], "study nothing: choose one of"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_two(
