@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test browser clean
 
 # One stamp for both targets: the package, its dev tools, and the pin on PyTorch.
 .venv/.installed: pyproject.toml constraints.txt
@@ -17,7 +17,17 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/silodp demo
 
-test: .venv/.installed-dev
+# Pages are tested in Debian's Chromium; without it they would go untested, so it is asked for.
+BROWSER := chromium chromium-driver
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then become=; elif command -v sudo >/dev/null; then become=sudo; else become=none; fi; \
+	if [ "$$become" != none ] && command -v apt-get >/dev/null \
+	  && $$become apt-get update && $$become apt-get install -y --no-install-recommends $(BROWSER); then exit 0; fi; \
+	echo "make: the tests need chromium and chromedriver, which could not be installed here;" \
+	  "install Debian's packages $(BROWSER), or what your system calls them, and run make again" >&2; exit 1
+
+test: .venv/.installed-dev browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

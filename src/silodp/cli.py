@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli_data import data
+from silodp.cli_report import report
+from silodp.cli_study import study
 from silodp.errors import InputError
 
 app = typer.Typer(
@@ -24,8 +26,14 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
+app.command()(study)
+app.command()(report)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
+Mlflow = Annotated[
+    bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")]
 
 
@@ -38,17 +46,24 @@ def run(
     out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
     device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
     as_json: Json = False,
 ) -> None:
     """Train one experiment."""
     from silodp.display import progress
     from silodp.experiment import Experiment
+    from silodp.tracking import tracked
     from silodp.training import free_folder, train
 
     wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
     loaded = Experiment.load(experiment, wanted)
     folder = out or free_folder(loaded.name)
-    with _interruptible(folder), progress(loaded.name, loaded.rounds) as (on_round, on_read):
+    with (
+        _interruptible(folder),
+        progress(loaded.name, loaded.rounds) as (show, on_read),
+        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+    ):
         result = train(loaded, out=folder, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
 
@@ -57,15 +72,22 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was interrupted.")],
     device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a run from its last checkpoint."""
     from silodp.display import progress
     from silodp.run_folder import read_experiment
+    from silodp.tracking import tracked
     from silodp.training import resume as resume_run
 
     loaded = read_experiment(folder)
-    with _interruptible(folder), progress(loaded.name, loaded.rounds) as (on_round, on_read):
+    with (
+        _interruptible(folder),
+        progress(loaded.name, loaded.rounds) as (show, on_read),
+        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+    ):
         result = resume_run(folder, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
 
@@ -88,11 +110,14 @@ def presets() -> None:
 def demo(
     out: Annotated[Path | None, typer.Option(help="A new folder for the three runs.")] = None,
     device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
 ) -> None:
     """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
     from silodp.demo import demo_experiments
     from silodp.display import progress, show_comparison
     from silodp.run_folder import refuse_used
+    from silodp.tracking import tracked
     from silodp.training import free_folder, train
 
     folder = out or free_folder("demo")
@@ -100,7 +125,11 @@ def demo(
     results = {}
     for title, experiment in demo_experiments().items():
         path = folder / experiment.name
-        with _interruptible(path), progress(title, experiment.rounds) as (on_round, _):
+        with (
+            _interruptible(path),
+            progress(title, experiment.rounds) as (show, _),
+            tracked(path, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+        ):
             results[title] = train(experiment, out=path, device=device, on_round=on_round)
     show_comparison(results)
 
@@ -229,25 +258,6 @@ def audit(
         print(to_json(found.to_dict(), indent=2))
     else:
         show_audit(found)
-
-
-@app.command()
-def study(
-    name: Annotated[str, typer.Argument(help="sample-vs-client.")],
-    scale: Annotated[str, typer.Option(help="smoke (seconds) or small (minutes on one core).")] = "small",
-    out: Annotated[Path | None, typer.Option(help="A new folder; default studies/NAME-SCALE.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all chance in the study.")] = 0,
-) -> None:
-    """Repeat a study of the paper: tables and pictures into a folder."""
-    from silodp.display import stages
-    from silodp.studies import sample_vs_client
-
-    _one_of("study", name, ("sample-vs-client",))
-    folder = out or Path("studies") / f"{name}-{scale}"
-    with stages() as on_progress:
-        sample_vs_client.run(_one_of("--scale", scale, ("smoke", "small")), folder, seed, on_progress)
-    print((folder / "table.md").read_text(encoding="utf-8"))
-    print(f"study folder: {folder}")
 
 
 def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:

@@ -41,7 +41,7 @@ class Thumbnail:
 
 def thumbnail_of(store: Store, index: int, names: Sequence[str], part: int, largest: int) -> Thumbnail:
     masks = None if store.labels is not None else np.asarray(store.targets[index]) > 0
-    pixels = _draw(np.asarray(store.images[index]), masks, largest)
+    pixels = draw(np.asarray(store.images[index]), masks, largest)
     where = PARTS[part] if part >= 0 else ""
     if masks is not None:
         return Thumbnail(pixels, "" if masks.any() else "nothing marked", where, None)
@@ -55,7 +55,7 @@ def ink_of(number: int) -> Ink:
     return Ink(colour, STRIPES[number // len(COLOURS) % len(STRIPES)] or colour)
 
 
-def _draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> NDArray[np.uint8]:
+def draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> NDArray[np.uint8]:
     """(height, width, 3) of a visible size, with the masks' outlines."""
     from PIL import Image
 

@@ -1,0 +1,42 @@
+"""`silodp report`: a page of a run, or of several side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; several are compared.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The page; default RUN/report.html, or report.html here for several.")
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    without_images: Annotated[
+        bool, typer.Option("--without-images", help="Leave patients' images out of the page.")
+    ] = False,
+) -> None:
+    """Make one HTML page of a run: curves, both ε, results, predictions. It needs no network."""
+    from silodp.display import stages
+    from silodp.report.page import compose, default_place, refuse_place, write_page
+
+    place = out or default_place(runs)
+    refuse_place(place)
+    with stages() as on_progress:
+        page = compose(runs, images=not without_images, on_progress=on_progress)
+    write_page(page, place)
+    print(
+        f"{place}: shows patients' images; handle it as you would handle them"
+        if page.shows_patients
+        else place
+    )
+    if open_it:
+        import webbrowser
+
+        if not webbrowser.open(place.resolve().as_uri()):
+            print(f"silodp: no browser could be opened; open {place} yourself", file=sys.stderr)

@@ -1,0 +1,218 @@
+"""Which charts a page has: the rounds of one run, and several runs in one chart each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from silodp.display import show_epsilon
+from silodp.participation import expected_hospitals
+from silodp.report.chart import Chart, Line, Point, is_empty, known
+from silodp.report.metric import metric
+from silodp.report.reading import Run
+
+WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
+
+
+def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
+    """The rounds of a run, and a sentence for each curve that cannot be drawn."""
+    charts, missing = [], []
+    for chart, without in (
+        (_headline(run), f"{metric(run.headline).name} is not defined in any round, so it has no curve."),
+        (_loss(run), _not_recorded(run, "the training loss")),
+        (_intermediaries(run), "No round is recorded, so v has no curve."),
+        (_lambda(run), _no_lambda(run)),
+        (_clip_bound(run), "Updates were not clipped, so the clip bound C has no curve."),
+    ):
+        if is_empty(chart):
+            missing.append(without)
+        else:
+            charts.append(chart)
+    return charts, missing if run.metrics else []
+
+
+def _headline(run: Run) -> Chart:
+    what = metric(run.headline)
+    faint = [
+        Line(
+            "each hospital",
+            _over_rounds(run, "validation", "hospitals", name, run.headline),
+            "faint",
+            hint=name,
+        )
+        for name in run.hospitals
+    ]
+    mean = _single("mean over hospitals", _over_rounds(run, "validation", "mean", run.headline))
+    guessing = ((0.5, "guessing"),) if run.headline == "auc" else ()
+    return Chart(
+        f"How well the model does: {what.name} on validation images",
+        f"{what.about[0].upper()}{what.about[1:]}.",
+        what.name,
+        (*faint, mean),
+        y_range=(0.0, 1.0),
+        levels=guessing,
+    )
+
+
+def _loss(run: Run) -> Chart:
+    return Chart(
+        "Training loss",
+        "What training makes smaller, at the hospitals; lower is better.",
+        "mean loss",
+        (_single("mean over hospitals", _over_rounds(run, "train_loss")),),
+    )
+
+
+def _intermediaries(run: Run) -> Chart:
+    return Chart(
+        "v: parts that each hospital is split into",
+        "More parts drown less in the noise, but each part is protected, not the whole hospital.",
+        "parts (v)",
+        (_single("v", _over_rounds(run, "intermediaries")),),
+        scale="whole",
+    )
+
+
+def _lambda(run: Run) -> Chart:
+    members = run.experiment.members or len(run.hospitals) or 1
+    expected = expected_hospitals(run.experiment.participation, members)
+    target = f"1/{expected:g}" if expected == round(expected) else f"{1 / expected:.3g}"
+    line = _single("λ", _over_rounds(run, "lambda") if _noise_at_the_server(run) else ())
+    values = [1 / expected, *(y for _, y in line.points if y)]
+    wide = min(values) > 0 and max(values) > WIDE * min(values)
+    return Chart(
+        "λ: noise compared with what is learnt",
+        "Size of the noise over the size of all updates. The paper's rule for v steers it to 1/N, "
+        "N being the hospitals that take part in a round.",
+        "λ",
+        (line,),
+        scale="log" if wide else "linear",
+        levels=((1 / expected, f"1/N = {target}"),),
+    )
+
+
+def _clip_bound(run: Run) -> Chart:
+    return Chart(
+        "C: the longest update that counts in full",
+        "Longer updates are cut to this length (the clip bound). Noise is in proportion to it.",
+        "length (C)",
+        (_single("C", _over_rounds(run, "clip_bound")),),
+    )
+
+
+def epsilon_chart(run: Run) -> Chart | None:
+    """Both ε over rounds, with the budget where it is one of this picture's; None where there is nothing."""
+    statement = run.statement
+    if statement is None:
+        return None
+    rounds = statement.by_round
+    lines = [
+        Line(
+            f"one {unit}",
+            known((number, pair[place]) for number, *pair in rounds),
+            style=place,
+            label=show_epsilon(rounds[-1][1 + place]),
+        )
+        for place, unit in enumerate(("hospital", "intermediary"))
+        if rounds
+    ]
+    if lines and lines[0].points == lines[1].points:
+        lines = [
+            Line(
+                "one hospital, not split: the same for an intermediary", lines[0].points, label=lines[0].label
+            )
+        ]
+    limit = run.experiment.budget
+    # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
+    fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
+    levels = ((limit.epsilon, f"budget for one {limit.unit}: {limit.epsilon:,g}"),) if limit and fits else ()
+    chart = Chart(
+        "ε after each round",
+        "Lower is more private. The scale is logarithmic: each step up multiplies.",
+        "ε",
+        tuple(lines),
+        scale="log",
+        levels=levels,
+    )
+    return None if is_empty(chart) else chart
+
+
+def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Metric and both ε of several runs; runs of another task have a chart of their own."""
+    charts = []
+    for headline in dict.fromkeys(run.headline for run in runs):
+        what = metric(headline)
+        lines = [
+            (run, _over_rounds(run, "validation", "mean", headline))
+            for run in runs
+            if run.headline == headline
+        ]
+        charts.append(
+            Chart(
+                f"{what.name} on validation images, mean over hospitals",
+                f"{what.about[0].upper()}{what.about[1:]}.",
+                what.name,
+                _of_runs(runs, lines),
+                y_range=(0.0, 1.0),
+                levels=((0.5, "guessing"),) if headline == "auc" else (),
+            )
+        )
+    for place, unit in enumerate(("hospital", "intermediary")):
+        spent = [
+            (run, known((row[0], row[1 + place]) for row in run.statement.by_round))
+            for run in runs
+            if run.statement is not None
+        ]
+        charts.append(
+            Chart(
+                f"ε for one {unit}",
+                "Lower is more private; logarithmic scale. Runs without privacy (ε = ∞) have no line.",
+                "ε",
+                _of_runs(runs, spent),
+                scale="log",
+            )
+        )
+    return [chart for chart in charts if not is_empty(chart)]
+
+
+def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, Any]]) -> tuple[Line, ...]:
+    """A line a run, which has the same colour in every chart."""
+    return tuple(
+        Line(f"{run.label} {run.name}", points, style=runs.index(run), label=run.label)
+        for run, points in lines
+        if any(y is not None for _, y in points)
+    )
+
+
+def _single(name: str, points: tuple[Point, ...]) -> Line:
+    """A line that has the last value at its end."""
+    values = [y for _, y in points if y is not None]
+    return Line(name, points, label=f"{values[-1]:.3g}" if values else "")
+
+
+def _over_rounds(run: Run, *keys: str) -> tuple[Point, ...]:
+    return known((record["round"], _dig(record, keys)) for record in run.metrics)
+
+
+def _dig(record: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        record = record.get(key) if isinstance(record, dict) else None
+    return record
+
+
+def _noise_at_the_server(run: Run) -> bool:
+    return run.experiment.is_private and run.experiment.privacy.level == "client"
+
+
+def _not_recorded(run: Run, what: str) -> str:
+    if not run.experiment.diagnostics:
+        return f"The run kept no diagnostics (diagnostics = false), so {what} has no curve."
+    return f"The run recorded no value of {what}, so it has no curve."
+
+
+def _no_lambda(run: Run) -> str:
+    if not run.experiment.is_private:
+        return "There was no noise, so λ has no curve."
+    if not _noise_at_the_server(run):
+        return "The noise is added at the hospitals, step by step, so λ has no curve."
+    return _not_recorded(run, "λ")

@@ -1,0 +1,53 @@
+"""What metrics are called, and how they are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is called and read."""
+
+    name: str
+    about: str
+    bounded: bool = True  # from 0 to 1, larger is better
+
+
+METRICS = {
+    "dice": Metric("Dice", "overlap of the predicted and the true outline; higher is better, 1 is perfect"),
+    "iou": Metric("IoU", "intersection over union, a stricter overlap; higher is better, 1 is perfect"),
+    "hd95": Metric("HD95", "95 % Hausdorff distance of the outlines, in pixels; lower is better", False),
+    "auc": Metric("AUC", "area under the ROC curve; higher is better, 1 is perfect, 0.5 is guessing"),
+    "accuracy": Metric("Accuracy", "share of images told rightly; higher is better"),
+    "sensitivity": Metric("Sensitivity", "share of diseased images that are found; higher is better"),
+    "specificity": Metric("Specificity", "share of healthy images told as healthy; higher is better"),
+    "f1": Metric("F1", "balance of finds and false alarms; higher is better, 1 is perfect"),
+}
+
+
+def metric(name: str, classes: list[str] | None = None) -> Metric:
+    if name in METRICS:
+        return METRICS[name]
+    if name.startswith("dice_") and name[5:].isdigit():
+        number = int(name[5:])
+        mask = (
+            class_name(classes[number - 1], "mask")
+            if classes and number <= len(classes)
+            else f"mask {number}"
+        )
+        return Metric(f"Dice, {mask}", "overlap for this mask alone; higher is better, 1 is perfect")
+    return Metric(name, "", False)
+
+
+def class_name(name: str, kind: str = "class") -> str:
+    """A mere number, which would be read as a count, gets a word before it."""
+    return f"{kind} {name}" if name.isdigit() else name
+
+
+def shown(value: Any, places: int = 3) -> str:
+    """A metric as the tables have it; a dash where it is not defined."""
+    usable = isinstance(value, int | float) and math.isfinite(value)
+    return f"{value:.{places}f}" if usable else "–"

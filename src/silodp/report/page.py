@@ -1,0 +1,195 @@
+"""One HTML file of one run or several that needs nothing else: no network, no scripts, no other files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silodp.display import show_epsilon
+from silodp.errors import InputError
+from silodp.files import write_atomically
+from silodp.report import curves, promise, tables, words
+from silodp.report.chart import draw, swatch
+from silodp.report.metric import metric, shown
+from silodp.report.predictions import OnProgress, Predictions, predict
+from silodp.report.reading import Run, find_runs, read_runs
+
+HERE = Path(__file__).parent
+GENERATOR = "silodp report"
+"""By this mark a page of ours is known, and may be written again."""
+
+
+@dataclass(frozen=True)
+class Page:
+    html: str
+    shows_patients: bool
+
+
+def make_report(
+    runs: Sequence[Path], out: Path, *, images: bool = True, on_progress: OnProgress | None = None
+) -> Path:
+    """Writes the page of one run or several.
+
+    Args:
+        runs: folders of runs, or folders with runs in them.
+        out: the file; another page of ours is replaced, anything else is not.
+        images: whether the page may show test images, which are patients' where the cohort is not synthetic.
+        on_progress: told (stage, done, total) where data are read and models asked.
+
+    Returns:
+        `out`.
+    """
+    refuse_place(out)
+    return write_page(compose(runs, images=images, on_progress=on_progress), out)
+
+
+def default_place(runs: Sequence[Path]) -> Path:
+    """Beside the one run, or among the runs of one folder; for several, where the person is."""
+    return (runs[0] if len(runs) == 1 else Path()) / "report.html"
+
+
+def refuse_place(out: Path) -> None:
+    """Nobody's file is lost: only a page of ours is written over."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {out}: a report is a page; give a name that ends in .html")
+    if out.is_dir():
+        raise InputError(f"--out {out}: a folder has this name; choose another one")
+    if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
+        raise InputError(
+            f"--out {out}: a file that is no report of silodp has this name; move it or choose another one"
+        )
+
+
+def write_page(page: Page, out: Path) -> Path:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page.html.encode())
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror}); choose another place") from None
+    return out
+
+
+def compose(paths: Sequence[Path], *, images: bool = True, on_progress: OnProgress | None = None) -> Page:
+    """The page of these runs."""
+    if not paths:
+        raise InputError("report: give the folder of a run, such as runs/demo-1")
+    runs = read_runs(find_runs(paths))
+    predictions = [predict(run, images=images, on_progress=on_progress) for run in runs]
+    shows_patients = any(found.of_patients for found in predictions)
+    from silodp import __version__
+    from silodp.cohorts.contact_sheet import WARNING
+
+    html = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            generator=GENERATOR,
+            version=__version__,
+            style=(HERE / "style.css").read_text(encoding="utf-8"),
+            title=_title(runs),
+            runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
+            comparison=_comparison(runs) if len(runs) > 1 else None,
+            warning=WARNING if shows_patients else "",
+        )
+    )
+    return Page(html.strip() + "\n", shows_patients)
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(draw=draw, swatch=swatch, chance=promise.chance, show_epsilon=show_epsilon)
+    environment.filters["sentence"] = words.sentence
+    return environment
+
+
+def _title(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»"
+
+
+def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
+    """What the template needs of a run."""
+    charts, missing = curves.training_charts(run)
+    best = run.test("best")
+    return {
+        "run": run,
+        "title": f"{run.label} {run.name}".strip(),
+        "headline": words.headline(run),
+        "tiles": _tiles(run),
+        "promises": promise.promises(run),
+        "false_alarms": f"{promise.FALSE_ALARMS:.0%}".removesuffix("%"),
+        "facts": words.facts(run),
+        "notes": words.notes(run.cohort),
+        "holdings": tables.holdings(run),
+        "charts": charts,
+        "missing": missing,
+        "epsilon_chart": curves.epsilon_chart(run),
+        "budget": _budget(run),
+        "results": tables.results(run),
+        "best_round": best["round"] if best else None,
+        "metrics": [metric(name, run.cohort.get("classes")) for name in (best["mean"] if best else ())],
+        "predictions": predictions,
+        "not_covered": run.statement.not_covered if run.statement else (),
+        "command": _command(run),
+        "from_python": "custom" in (run.experiment.cohort.kind, run.experiment.model.kind),
+        "toml": run.experiment.to_toml(),
+    }
+
+
+def _tiles(run: Run) -> list[tuple[str, str, str]]:
+    """The few numbers that everybody wants: (name, value, remark)."""
+    test, what = run.test("last"), metric(run.headline).name
+    tiles = []
+    for found in promise.promises(run):
+        remark = f"as a formal promise: {found.strength}"
+        remark += "" if found.covers_everything else "; does not cover everything"
+        tiles.append((f"ε for {found.unit}", found.epsilon, remark))
+    value = test["mean"].get(run.headline) if test else None
+    if test is None and run.metrics:
+        value = run.metrics[-1]["validation"]["mean"].get(run.headline)
+    part = "test" if test else "validation"
+    tiles.append((f"{what} on {part} images", shown(value), "mean over hospitals"))
+    stopped = "the budget ended the run" if run.summary and run.summary["stopped"] else ""
+    planned = "" if run.rounds == run.experiment.rounds else f"of {run.experiment.rounds}"
+    tiles.append(("Rounds", str(run.rounds), " ".join(filter(None, [planned, stopped]))))
+    return tiles
+
+
+def _budget(run: Run) -> str:
+    limit, statement = run.experiment.budget, run.statement
+    if limit is None or statement is None or statement.budget_spent is None:
+        return ""
+    return (
+        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
+        f"δ = {limit.delta:g}); {show_epsilon(statement.budget_spent)} of it is spent. "
+        "A round that would spend more does not start."
+    )
+
+
+def _command(run: Run) -> str:
+    return f"silodp run {shlex.quote(str(run.folder / 'experiment.toml'))}"
+
+
+def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the template needs to put runs side by side."""
+    deltas = {run.statement.delta for run in runs if run.statement is not None}
+    first = {words.headline(run)[0] for run in runs}
+    return {
+        "in_common": first.pop() if len(first) == 1 else "",
+        "charts": curves.comparison_charts(runs),
+        "table": tables.comparison(runs),
+        "differences": tables.differences(runs),
+        "uncovered": any(run.statement is not None and run.statement.unprotected for run in runs),
+        "data_differ": len({str(run.cohort) for run in runs}) > 1,
+        "deltas_differ": len(deltas) > 1,
+    }

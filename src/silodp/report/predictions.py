@@ -1,0 +1,142 @@
+"""What the last model says about test images, where data and model are at hand; else why it says nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silodp.errors import InputError
+from silodp.report.chart import Chart
+from silodp.report.pictures import Gallery, Logits, images_of, outlines_of
+from silodp.report.reading import Run
+from silodp.report.roc import roc_charts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from silodp.cohorts import Cohort, HospitalData
+    from silodp.local_training import LocalTrainer
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What there is to show, and a sentence for what there is not."""
+
+    missing: str = ""
+    charts: tuple[Chart, ...] = ()
+    gallery: Gallery | None = None
+    of_patients: bool = False
+
+
+def predict(run: Run, *, images: bool = True, on_progress: OnProgress | None = None) -> Predictions:
+    """Loads the cohort and the model, and lets it predict."""
+    if why := _out_of_reach(run):
+        return Predictions(f"{why}, so there are no predictions.")
+    from safetensors import SafetensorError
+
+    from silodp.cohorts import load_cohort
+
+    tell = on_progress or (lambda stage, done, total: None)
+    try:
+        cohort = load_cohort(run.experiment.cohort, partial(tell, "reading files")).check()
+    except (InputError, OSError):
+        return Predictions(f"{_unreadable(run)}, so the model's predictions are left out.")
+    if not _is_the_same(cohort, run):
+        return Predictions(
+            "The data are no longer those of cohort.json, so the model's predictions are left out."
+        )
+    try:
+        trainer, parameters = _model(run, cohort)
+    except (InputError, OSError, RuntimeError, SafetensorError):
+        return Predictions(
+            "model.safetensors does not fit the experiment, so the model's predictions are left out."
+        )
+    with _threads(run.experiment.threads):
+        found = _predictions(cohort, partial(_logits, trainer, parameters), run, images, tell)
+    if images:
+        real = not run.experiment.cohort.kind.startswith("synthetic")
+        return replace(found, of_patients=real)
+    return replace(found, missing="Images are left out, as was asked for (--without-images).")
+
+
+def _predictions(
+    cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
+) -> Predictions:
+    classes = [str(name) for name in run.cohort["classes"]]
+    if run.experiment.task == "segmentation":
+        gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None
+        return Predictions(gallery=gallery)
+    logits = {}
+    for done, hospital in enumerate(cohort.hospitals, start=1):
+        logits[hospital.name] = ask(hospital)
+        tell("predicting", done, len(cohort.hospitals))
+    scored = {data.name: (logits[data.name], data.test.targets.numpy()) for data in cohort.hospitals}
+    gallery = images_of(cohort, logits, classes) if images else None
+    return Predictions(charts=tuple(roc_charts(scored, classes)), gallery=gallery)
+
+
+def _out_of_reach(run: Run) -> str:
+    if run.summary is None or not (run.folder / "model.safetensors").is_file():
+        return "The run has no finished model"
+    if run.experiment.cohort.kind == "custom":
+        return "The data were given from Python and are not in the run's folder"
+    if run.experiment.model.kind == "custom":
+        return "The network was given from Python and is not in the run's folder"
+    return ""
+
+
+def _unreadable(run: Run) -> str:
+    """Without the error's own words, which may name files and with them patients."""
+    where = run.experiment.cohort.path
+    if where is not None and not Path(where).expanduser().exists():
+        return "Nothing lies at cohort.path any more"
+    return "The data cannot be read (`silodp data check` says why)"
+
+
+def _is_the_same(cohort: Cohort, run: Run) -> bool:
+    """Whether counts, members and the hashes of all files are those that the run wrote down."""
+    from silodp.cohorts.description import describe
+    from silodp.files import to_json
+
+    return bool(json.loads(to_json(describe(cohort))) == run.cohort)
+
+
+def _model(run: Run, cohort: Cohort) -> tuple[LocalTrainer, Tensor]:
+    import torch
+    from safetensors.torch import load_file
+
+    from silodp.fitting import named_network
+    from silodp.local_training import LocalTrainer
+    from silodp.parameters import FlatModel
+    from silodp.tasks import task_named
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = FlatModel(named_network(run.experiment, cohort), device)
+    model.module.load_state_dict(load_file(run.folder / "model.safetensors"))
+    trainer = LocalTrainer(model, task_named(run.experiment.task), run.experiment.local)
+    return trainer, model.values.clone()
+
+
+def _logits(trainer: LocalTrainer, parameters: Tensor, hospital: HospitalData) -> Logits:
+    """All test images of a hospital at once, as in the run: BatchNorm makes each depend on the others."""
+    logits: Logits = trainer.logits(parameters, hospital.test.to(trainer.device)).double().cpu().numpy()
+    return logits
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

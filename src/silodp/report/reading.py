@@ -1,0 +1,140 @@
+"""A run as the page needs it: every file of its folder, read and never changed, so it may be at work."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.run_folder import RunFolder, read_experiment
+from silodp.statement import Statement, read_statement
+from silodp.tasks import task_named
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run's folder says.
+
+    Attributes:
+        label: a letter where several runs stand side by side, else empty.
+        metrics: a line a round; NaN and infinity are None there.
+        cohort: cohort.json; empty before a run has written it.
+        summary: summary.json; None while the run is unfinished.
+        statement: the ledger's account; None where the ledger cannot be trusted or is not there.
+        problems: what is wrong with the ledger, for the reader to see first.
+    """
+
+    folder: Path
+    label: str
+    name: str
+    experiment: Experiment
+    metrics: list[dict[str, Any]]
+    cohort: dict[str, Any]
+    summary: dict[str, Any] | None
+    statement: Statement | None
+    problems: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        return task_named(self.experiment.task).headline
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are done."""
+        return int(self.metrics[-1]["round"]) if self.metrics else 0
+
+    @property
+    def hospitals(self) -> list[str]:
+        if self.cohort:
+            return list(self.cohort["hospitals"])
+        return list(self.metrics[0]["validation"]["hospitals"]) if self.metrics else []
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether any ε of it is finite."""
+        return self.statement is not None and math.isfinite(self.epsilon("hospital"))
+
+    def epsilon(self, unit: str) -> float:
+        """By the ledger, for add-or-remove neighbours."""
+        assert self.statement is not None
+        return self.statement.figures[unit, "add-or-remove"].epsilon  # type: ignore[index]
+
+    def test(self, which: str) -> dict[str, Any] | None:
+        """Test metrics of the last or the best round; None while the run is unfinished."""
+        return self.summary["test"][which] if self.summary else None
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The folders of runs: each path, or the runs that lie directly in it, as `silodp demo` leaves them."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        inside = sorted(file.parent for file in path.glob("*/experiment.toml")) if path.is_dir() else []
+        is_run = (path / "experiment.toml").is_file()
+        for run in [path] if is_run or not inside else inside:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Reads runs in the order given; several get letters to be told apart by."""
+    experiments = [read_experiment(folder) for folder in folders]
+    names = [experiment.name for experiment in experiments]
+    if len(set(names)) < len(names):  # seeds of one experiment, say
+        names = [folder.resolve().name for folder in folders]
+    several = len(folders) > 1
+    return [
+        _read(folder, experiment, name, _letters(number) if several else "")
+        for number, (folder, experiment, name) in enumerate(zip(folders, experiments, names, strict=True))
+    ]
+
+
+def _read(folder: Path, experiment: Experiment, name: str, label: str) -> Run:
+    metrics = RunFolder(folder).metrics()  # before the ledger, which only grows
+    cohort, summary = _json(folder / "cohort.json"), _json(folder / "summary.json")
+    statement: Statement | None = None
+    problems: tuple[str, ...] = ()
+    begun = bool(metrics) or summary is not None or (folder / "ledger.jsonl").exists()
+    if begun:
+        try:
+            statement = read_statement(folder)
+            problems = (*statement.problems, *_against_summary(statement, summary))
+        except InputError as error:
+            problems = (str(error),)
+    return Run(folder, label, name, experiment, metrics, cohort or {}, summary, statement, problems)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a file of silodp; restore it, or remove it to leave that part out")
+    return content
+
+
+def _against_summary(statement: Statement, summary: dict[str, Any] | None) -> list[str]:
+    """The ledger has the last word; a summary that says otherwise is named."""
+    problems = []
+    for unit in ("hospital", "intermediary") if summary else ():
+        said = summary["epsilon"][unit] if summary else None
+        claimed = math.inf if said is None else float(said)
+        counted = statement.figures[unit, "add-or-remove"].epsilon
+        if claimed != counted and not math.isclose(claimed, counted, rel_tol=1e-6):
+            problems.append(
+                f"summary.json says ε {claimed:,.1f} for one {unit}, the ledger adds up to {counted:,.1f}"
+            )
+    return problems
+
+
+def _letters(number: int) -> str:
+    """A … Z, AA, AB, …"""
+    first, last = divmod(number, 26)
+    return (_letters(first - 1) if first else "") + chr(ord("A") + last)

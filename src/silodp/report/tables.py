@@ -1,0 +1,147 @@
+"""The tables of a page: who held what, results by hospital, runs side by side."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from silodp.display import show_epsilon
+from silodp.report.metric import class_name, metric, shown
+from silodp.report.reading import Run
+
+MOST_CLASSES = 4  # counted in a table of their own columns
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    bar: float | None = None  # percent of the column that a bar fills
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows begin with their heading; the last row may be a mean or a sum."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total: tuple[Cell, ...] = ()
+
+
+def holdings(run: Run) -> Table | None:
+    """Images by hospital and part; None before the run has written cohort.json."""
+    if not run.cohort:
+        return None
+    classes = [str(name) for name in run.cohort["classes"]]
+    counted = classes if run.cohort["target"] == "class" and len(classes) <= MOST_CLASSES else []
+    members = run.experiment.members or len(run.hospitals)
+    rows = []
+    for number, (name, parts) in enumerate(run.cohort["hospitals"].items()):
+        text = name if number < members else f"{name} (does not train)"
+        counts = [parts[part]["images"] for part in ("train", "validation", "test")]
+        counts += [parts["train"]["classes"].get(which, 0) for which in counted]
+        rows.append((text, counts))
+    headings = ["Hospital", "Training images", "Validation", "Test"]
+    headings += [f"Training: {class_name(which)}" for which in counted]
+    sums = [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)]
+    return Table(
+        "Images that each hospital holds",
+        tuple(headings),
+        tuple((Cell(name), *(Cell(f"{count:,}") for count in counts)) for name, counts in rows),
+        (Cell("Together"), *(Cell(f"{count:,}") for count in sums)),
+    )
+
+
+def results(run: Run) -> Table | None:
+    """Test metrics by hospital: all of the last round's model, the headline of the best round's."""
+    last, best = run.test("last"), run.test("best")
+    if last is None or best is None:
+        return None
+    classes = [str(name) for name in run.cohort.get("classes", [])]
+    names = list(last["mean"])
+    headings = ["Hospital", *(metric(name, classes).name for name in names)]
+    headings.append(f"{metric(run.headline).name}, best round")
+
+    def row(title: str, of_last: Mapping[str, Any], of_best: Mapping[str, Any]) -> tuple[Cell, ...]:
+        cells = [_cell(of_last.get(name), name, name == run.headline) for name in names]
+        return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False))
+
+    return Table(
+        f"Test results of the last model (round {last['round']}), and of the best round ({best['round']})",
+        tuple(headings),
+        tuple(row(name, last["hospitals"][name], best["hospitals"][name]) for name in last["hospitals"]),
+        row("Mean over hospitals", last["mean"], best["mean"]),
+    )
+
+
+def _cell(value: Any, name: str, with_bar: bool) -> Cell:
+    text = shown(value, 3 if metric(name).bounded else 1)
+    return Cell(text, max(0.0, min(100.0, 100 * value)) if with_bar and text != "–" else None)
+
+
+def comparison(runs: Sequence[Run]) -> Table:
+    """Several runs, a row each: test results and ε, hospital first."""
+    headlines = list(dict.fromkeys(run.headline for run in runs))
+    images = any(run.statement is not None and run.statement.image is not None for run in runs)
+    headings = ["Run", *(f"Test {metric(name).name}" for name in headlines)]
+    headings += ["ε for a hospital", "ε for an intermediary", *(["ε for an image"] if images else [])]
+    headings += ["δ", "v", "z", "Rounds"]
+    rows = []
+    for run in runs:
+        test = run.test("last")
+        metrics = [
+            _cell(test["mean"].get(name) if test and run.headline == name else None, name, True)
+            for name in headlines
+        ]
+        rows.append((Cell(f"{run.label} {run.name}"), *metrics, *map(Cell, _privacy(run, images))))
+    return Table(
+        "The runs side by side; test results of the last model, mean over hospitals",
+        tuple(headings),
+        tuple(rows),
+    )
+
+
+def _privacy(run: Run, images: bool) -> list[str]:
+    statement, private = run.statement, run.experiment.privacy
+    if statement is None:
+        return ["–"] * (5 + images) + [f"{run.rounds}"]
+    star = " *" if statement.unprotected and run.is_protected else ""
+    texts = [show_epsilon(run.epsilon(unit)) + star for unit in ("hospital", "intermediary")]
+    if images:
+        texts.append("–" if statement.image is None else show_epsilon(statement.image))
+    least, most = statement.intermediaries
+    parts = str(most) if least == most else f"{least}–{most}"
+    done = f"{run.rounds}" + ("" if run.summary else f" of {run.experiment.rounds}, unfinished")
+    return [*texts, f"{statement.delta:g}", parts, f"{private.noise_multiplier:g}", done]
+
+
+def differences(runs: Sequence[Run]) -> Table | None:
+    """The settings in which runs differ; None where there are none."""
+    flat = [_flat(tomllib.loads(run.experiment.to_toml())) for run in runs]
+    keys = dict.fromkeys(key for tree in flat for key in tree if key not in ("name", "description"))
+    unlike = [key for key in keys if len({str(tree.get(key)) for tree in flat}) > 1]
+    if not unlike:
+        return None
+    return Table(
+        "Settings in which the runs differ",
+        ("Setting", *(f"{run.label} {run.name}" for run in runs)),
+        tuple((Cell(key), *(Cell(_setting(tree.get(key))) for tree in flat)) for key in unlike),
+    )
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {before + key: value}
+    return found
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

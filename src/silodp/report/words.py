@@ -1,0 +1,213 @@
+"""What the page says in words: who trained what on whose images, how well, at which privacy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from silodp.display import describe_baseline, show_epsilon
+from silodp.report.metric import class_name, metric, shown
+from silodp.report.promise import strength
+from silodp.report.reading import Run
+
+IMAGES = {
+    "synthetic-mri": "synthetic MRI slices",
+    "synthetic-ct": "synthetic CT slices",
+    "rsna-ich": "head CT slices",
+    "prostate": "prostate MRI slices",
+    "custom": "images that were given from Python",
+}
+NETWORKS = {"unet": "U-Net", "densenet": "DenseNet", "custom": "network that was given from Python"}
+
+
+def several(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def hospitals(run: Run) -> str:
+    """Who trained, and whether they are real."""
+    count = run.experiment.cohort.hospitals or len(run.hospitals)
+    members = run.experiment.members or count
+    kind = "simulated hospital" if run.experiment.cohort.simulated else "hospital"
+    return several(count, kind) if members == count else f"{members} of {several(count, kind)}"
+
+
+def pictures(run: Run) -> str:
+    """On how many images of which kind."""
+    kind = IMAGES.get(run.experiment.cohort.kind, "images from files")
+    return f"{run.cohort['images']:,} {kind}" if run.cohort else kind
+
+
+def purpose(run: Run) -> str:
+    classes = [str(name) for name in run.cohort.get("classes", [])]
+    named = [name for name in classes if not name.isdigit()]
+    if run.experiment.task == "segmentation":
+        return f"to outline {_listed(named)}" if named else "to draw outlines"
+    if len(classes) == 2 and len(named) == 2:
+        return f"to tell «{named[1]}» from «{named[0]}»"
+    return f"to tell {len(classes) or 'the'} classes apart"
+
+
+def headline(run: Run) -> list[str]:
+    """The run in a few sentences: who, what, how well, at which privacy."""
+    network = NETWORKS[run.experiment.model.kind]
+    who = hospitals(run)
+    sentences = [
+        f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}.",
+        _how_well(run),
+        *_how_private(run),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _how_well(run: Run) -> str:
+    what = metric(run.headline)
+    scale = {"dice": "1 is perfect, 0 is no overlap", "auc": "1 is perfect, 0.5 is guessing"}[run.headline]
+    test = run.test("last")
+    if test is not None:
+        value = shown(test["mean"].get(run.headline))
+        if value == "–":
+            return f"After {several(test['round'], 'round')} its {what.name} on test images is not defined."
+        return (
+            f"After {several(test['round'], 'round')} it reaches {what.name} {value} on test images "
+            f"({scale}; mean over hospitals)."
+        )
+    if not run.metrics:
+        return "No round is finished yet."
+    value = shown(run.metrics[-1]["validation"]["mean"].get(run.headline))
+    so_far = f"After {several(run.rounds, 'round')} so far"
+    if value == "–":
+        return f"{so_far} its {what.name} on validation images is not defined."
+    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}; mean over hospitals)."
+
+
+def _how_private(run: Run) -> list[str]:
+    if run.statement is None:
+        return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
+    if not run.statement.releases and not run.statement.unprotected:
+        return ["Nothing has been released yet, so no privacy is spent."]
+    if not run.is_protected:
+        return [
+            "Nothing protects the hospitals in this run: it was trained without noise, so ε is ∞ "
+            "for a hospital and for every part of it."
+        ]
+    hospital, part = (show_epsilon(run.epsilon(unit)) for unit in ("hospital", "intermediary"))
+    least, most = run.statement.intermediaries
+    if most == 1:
+        text = (
+            f"Its privacy cost is ε = {hospital} for a hospital, and the same for an intermediary, since "
+            "hospitals were not split."
+        )
+        if run.statement.image is not None:
+            image = show_epsilon(run.statement.image)
+            text = f"Its privacy cost is ε = {hospital} for a hospital and ε = {image} for a single image."
+    else:
+        parts = str(most) if least == most else f"{least} to {most}"
+        text = (
+            f"Its privacy cost is ε = {hospital} for a hospital and ε = {part} for an intermediary, which is "
+            f"one of the {parts} parts that a hospital's training images are split into."
+        )
+    verdict = strength(run.epsilon("hospital"))
+    sentences = [f"{text} As a formal promise to a hospital that is {verdict}."]
+    if run.statement.unprotected:
+        sentences.append(
+            "Besides, something was used without noise that no ε covers: "
+            f"{_listed(run.statement.unprotected)}."
+        )
+    return sentences
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """What was trained on what, for a list of terms."""
+    experiment, cohort = run.experiment, run.cohort
+    simulated = experiment.cohort.simulated
+    custom = experiment.cohort.kind == "custom"
+    found = [
+        ("Data", f"{pictures(run)} ({experiment.cohort.kind})"),
+        (
+            "Hospitals",
+            f"{hospitals(run)}: "
+            + (
+                "made up for this run, whatever their names"
+                if experiment.cohort.kind.startswith("synthetic")
+                else f"{str(cohort.get('partition', 'images were dealt out')).removeprefix('simulated: ')}"
+                if simulated
+                else "given from Python; whether they are real, silodp cannot know"
+                if custom
+                else "as the files name them"
+            ),
+        ),
+    ]
+    if cohort:
+        height, width = cohort["size"]
+        channels = several(cohort["channels"], "channel")
+        found.append(("Images", f"{height} × {width} pixels, {channels}"))
+        kind = "mask" if cohort["target"] == "mask" else "class"
+        names = [str(name) for name in cohort["classes"]]
+        numbered = all(name.isdigit() for name in names)
+        unnamed = (
+            f"{len(names)} {kind}{'' if len(names) == 1 else 's' if kind == 'mask' else 'es'}, not named"
+        )
+        found.append(("Targets", unnamed if numbered else _listed(class_name(name, kind) for name in names)))
+        if cohort.get("patients"):
+            found.append(("Patients", f"{cohort['patients']:,}"))
+        if cohort.get("left_out"):
+            found.append(("Left out", f"{several(len(cohort['left_out']), 'file')} that could not be used"))
+    size = f", {run.summary['parameters']:,} parameters" if run.summary else ""
+    found.append(("Model", f"{NETWORKS[experiment.model.kind]}{size}"))
+    found.append(("Training", _training(run)))
+    found.append(("Noise", _noise(run)))
+    if run.summary and (baseline := describe_baseline(run.summary)):
+        found.append(("To beat", baseline[0].upper() + baseline[1:] + "."))
+    return found
+
+
+def _training(run: Run) -> str:
+    experiment = run.experiment
+    text = f"{run.rounds} of {several(experiment.rounds, 'round')}, server: {experiment.server.optimizer}"
+    text += f", at the hospitals: {experiment.local.optimizer}"
+    if experiment.participation.rule != "all":
+        drawn = experiment.participation
+        text += f"; in each round hospitals are drawn ({drawn.rule}, {drawn.rate:g})"
+    return text
+
+
+def _noise(run: Run) -> str:
+    privacy = run.experiment.privacy
+    if not run.experiment.is_private:
+        return "none: a run without privacy"
+    where = (
+        "on every step at the hospitals (DP-SGD)" if privacy.level == "sample" else "on the sum of a round"
+    )
+    text = f"noise multiplier z = {privacy.noise_multiplier:g}, {where}"
+    return text + (
+        "" if privacy.entropy == "system" else "; drawn from the seed, so that the run can be repeated"
+    )
+
+
+def notes(cohort: Mapping[str, Any]) -> list[str]:
+    """The cohort's notes as sentences, without the names of files, which may name patients."""
+    names = set(cohort.get("files") or ())
+    for parts in (cohort.get("members") or {}).values():
+        names.update(name for part in parts.values() for name in part)
+    names |= {name.split("#")[0] for name in names}
+    found = []
+    for note in cohort.get("notes") or ():
+        text = str(note)
+        # A name that is a short number or a mere word cannot be told from a count or from prose.
+        telling = (name for name in names if name in text and re.search(r"\d{5}|\D\d|\d\D|[./]", name))
+        for name in sorted(telling, key=len, reverse=True):
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", text)
+        found.append(sentence(text))
+    return found
+
+
+def sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = list(words) or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,590 @@
+"""The page as a person meets it: opened from disk in Chromium, read, made narrow, printed."""
+
+import base64
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Killed, blob_cohort, kill_after
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from silodp import Cohort, Experiment, train
+from silodp.errors import InputError
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.report import make_report
+
+MRI = {
+    "name": "mri",
+    "rounds": 3,
+    "threads": 1,
+    "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
+    "model": {"features": 2},
+    "local": {"learning_rate": 0.02, "batch_size": 4},
+    "intermediaries": {"rule": "fixed", "count": 2},
+    "clipping": {"rule": "fixed", "bound": 0.5},
+    "privacy": {"noise_multiplier": 1.0},
+    "budget": {"epsilon": 300.0},
+}
+CT = {
+    "name": "ct",
+    "task": "classification",
+    "rounds": 2,
+    "threads": 1,
+    "cohort": {"kind": "synthetic-ct", "hospitals": 3, "slices": 45, "image_size": 32, "channels": 1},
+    "model": {"kind": "densenet", "features": 4, "growth": 2, "blocks": [1, 1]},
+}
+ODD = ('<script>document.title="owned"</script>', '"&lt;<b>bold', "a" * 90)
+
+
+class Browser:
+    """Chromium, with what it said and asked for since a page was opened."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, width: int = 1200) -> None:
+        self.driver.get("about:blank")
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.get(page.resolve().as_uri())
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def console(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        lines = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        return [
+            line["params"]["request"]["url"]
+            for line in lines
+            if line["method"] == "Network.requestWillBeSent"
+        ]
+
+    def text(self, selector: str) -> str:
+        return "\n".join(found.text for found in self.driver.find_elements(By.CSS_SELECTOR, selector))
+
+    def texts(self, selector: str) -> list[str]:
+        return [found.text for found in self.driver.find_elements(By.CSS_SELECTOR, selector)]
+
+    def chart(self, title: str) -> dict[str, Any]:
+        """The marks of the first chart whose title has these words, in the units of its drawing."""
+        charts = self.run(
+            """
+            return [...document.querySelectorAll('figure.plot')].map(figure => ({
+                title: figure.querySelector('strong').textContent,
+                about: figure.querySelector('.about').textContent,
+                label: figure.querySelector('svg.chart').getAttribute('aria-label'),
+                ticks: [...figure.querySelectorAll('svg.chart text[text-anchor=end]')].map(
+                    text => [+text.textContent.replace(/,/g, ''), +text.getAttribute('y') - 4]),
+                dots: [...figure.querySelectorAll('svg.chart circle.bold')].map(
+                    dot => [dot.querySelector('title').textContent, +dot.getAttribute('cy')]),
+                ends: [...figure.querySelectorAll('svg.chart text.end')].map(text => text.textContent),
+                levels: [...figure.querySelectorAll('svg.chart path.level')].map(
+                    path => +path.getAttribute('d').match(/ ([\\d.]+)H/)[1]),
+            }))"""
+        )
+        return next(chart for chart in charts if title in chart["title"])
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    assert program, "make browser installs Chromium"
+    assert driver_program, "make browser installs its driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in (
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={tmp_path_factory.mktemp('browser')}",
+    ):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(driver_program))
+    yield Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small runs of every kind that a page must bear."""
+    folder = tmp_path_factory.mktemp("runs")
+    plain = {
+        "name": "plain",
+        "privacy": {"noise_multiplier": 0.0},
+        "clipping": {"rule": "none"},
+        "intermediaries": {"rule": "fixed", "count": 1},
+    }
+    without_budget = {key: value for key, value in MRI.items() if key != "budget"}
+    experiments = {
+        "mri": MRI,
+        "plain": without_budget | plain,
+        "stopped": MRI | {"name": "stopped", "budget": {"epsilon": 8.0}},
+        "ct": CT,
+    }
+    for name, tree in experiments.items():
+        train(Experiment.build(tree), out=folder / name, device="cpu")
+    with pytest.raises(Killed):
+        train(
+            Experiment.build(without_budget | {"name": "unfinished", "diagnostics": False}),
+            out=folder / "unfinished", device="cpu", on_round=kill_after(2),
+        )  # fmt: skip
+    named = zip(ODD, blob_cohort(3).hospitals, strict=True)
+    odd = Cohort("odd", tuple(replace(hospital, name=name) for name, hospital in named))
+    sample = {"rounds": 1, "model": {"features": 2}, "privacy": {"level": "sample"}, "name": "odd"}
+    train(Experiment.build(sample), cohort=odd, out=folder / "odd", device="cpu")
+    return {name: folder / name for name in (*experiments, "unfinished", "odd")}
+
+
+@pytest.fixture(scope="module")
+def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    chosen = {name: [run] for name, run in runs.items()} | {
+        "several": [runs["plain"], runs["mri"], runs["ct"], runs["unfinished"]]
+    }
+    return {name: make_report(paths, folder / f"{name}.html") for name, paths in chosen.items()}
+
+
+KINDS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several")
+
+
+def summary(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_opens_from_disk_without_a_complaint_and_asks_for_nothing(
+    kind: str, browser: Browser, pages: dict[str, Path]
+) -> None:
+    browser.open(pages[kind])
+    assert browser.console() == []
+    asked = browser.requests()
+    assert asked  # the page itself: the log is at work
+    assert [url[:60] for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in asked if url.startswith("file:")]) == 1
+    assert browser.run("return document.documentElement.lang") == "en"
+    assert browser.run("return document.characterSet") == "UTF-8"
+    assert browser.run("return document.compatMode") == "CSS1Compat"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_chart_is_drawn_within_its_frame_and_can_be_heard(
+    kind: str, browser: Browser, pages: dict[str, Path]
+) -> None:
+    browser.open(pages[kind])
+    charts = browser.run(
+        """
+        const numbers = found => [found.x, found.y, found.width, found.height];
+        const box = node => numbers(node.getBBox());
+        return [...document.querySelectorAll('svg.chart')].map(svg => ({
+            role: svg.getAttribute('role'), label: svg.getAttribute('aria-label'),
+            drawn: [...svg.querySelectorAll('.line, .dot')].map(box),
+            texts: [...svg.querySelectorAll('text')].map(text => [text.textContent, ...box(text)]),
+            strokes: [...svg.querySelectorAll('.line.bold')].map(line => getComputedStyle(line).stroke),
+            source: svg.outerHTML,
+        }))"""
+    )
+    assert len(charts) >= 2
+    for chart in charts:
+        assert chart["role"] == "img"
+        assert len(chart["label"]) > 20
+        assert "NaN" not in chart["source"]
+        assert "inf" not in chart["source"].lower().replace("info", "")
+        assert any(width > 0 or height > 0 for _, _, width, height in chart["drawn"]), chart["label"]
+        for x, y, width, height in chart["drawn"]:
+            assert 0 <= x <= x + width <= 360
+            assert 0 <= y <= y + height <= 220
+        for text, x, y, width, height in chart["texts"]:
+            assert x >= 0, text
+            assert x + width <= 361, text
+            assert 0 <= y <= y + height <= 221, text
+        assert all(stroke.startswith("rgb") for stroke in chart["strokes"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_phone_need_not_scroll_sideways(kind: str, browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages[kind], width=375)
+    assert browser.run("return window.innerWidth") == 375
+    assert browser.run("return document.documentElement.scrollWidth") <= 375
+    over = browser.run(
+        """return [...document.querySelectorAll('body *')].filter(node => !node.closest('.scroll, pre, svg'))
+        .filter(node => node.getBoundingClientRect().right > 375.5)
+        .map(node => node.outerHTML.slice(0, 80))"""
+    )
+    assert over == []
+    # What is wider scrolls in a box of its own, which the keyboard reaches.
+    assert browser.run(
+        """return [...document.querySelectorAll('.scroll')].every(
+        box => box.tabIndex === 0 && box.getAttribute('aria-label') && box.clientWidth <= 343)"""
+    )
+
+
+@pytest.mark.parametrize("kind", ["mri", "several"])
+def test_it_prints(kind: str, browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages[kind])
+    pdf = base64.b64decode(browser.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    sheets = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    assert pdf.startswith(b"%PDF")
+    assert (1 if kind == "mri" else 5) < sheets < 40
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        styles = "[...document.querySelectorAll('.scroll')].map(box => getComputedStyle(box).overflowX)"
+        assert set(browser.run(f"return {styles}")) == {"visible"}
+        assert browser.run("return getComputedStyle(document.querySelector('details')).display") == "none"
+        assert browser.run("return getComputedStyle(document.querySelector('.plot')).breakInside") == "avoid"
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_no_script_runs_and_nothing_is_fetched_even_if_someone_puts_it_in(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    html = pages["mri"].read_text()
+    harm = '<script>document.title="owned"</script><img src="http://127.0.0.1:9/x.png">'
+    (tmp_path / "page.html").write_text(html.replace("</footer>", f"</footer>{harm}"))
+    browser.open(tmp_path / "page.html")
+    assert browser.run("return document.title") == "Run «mri»"
+    assert any("Content Security Policy" in message for message in browser.console())
+
+
+def test_names_are_text_whatever_they_hold(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["odd"])
+    assert browser.run("return document.querySelectorAll('script, b').length") == 0
+    assert browser.run("return document.title") == "Run «odd»"
+    rows = browser.texts("tbody th")
+    for name in ODD:
+        assert rows.count(name) == 2, name  # who holds what, and results
+    titles = browser.run(
+        "return [...document.querySelectorAll('svg.chart .faint title')].map(title => title.textContent)"
+    )
+    assert any(title.startswith(ODD[0]) for title in titles)
+    assert "given from Python" in browser.text("main")
+    assert browser.texts("img") == []
+
+
+def test_the_numbers_are_those_of_the_run(
+    browser: Browser, pages: dict[str, Path], runs: dict[str, Path]
+) -> None:
+    """ε from the closed form: three Gaussian releases of z = 1, to which a hospital contributes twice."""
+    browser.open(pages["mri"])
+    result = summary(runs["mri"])
+    part, hospital = (gaussian_epsilon(math.sqrt(3) * v, 0.1) for v in (1, 2))
+    assert result["epsilon"]["hospital"] == pytest.approx(hospital, rel=1e-6)
+    tiles = dict(zip(browser.texts(".tiles dt"), browser.texts(".tiles dd:not(.about)"), strict=True))
+    assert list(tiles.items()) == [
+        ("ε for a hospital", f"{hospital:,.1f}"),
+        ("ε for an intermediary", f"{part:,.1f}"),
+        ("Dice on test images", f"{result['test']['last']['mean']['dice']:.3f}"),
+        ("Rounds", "3"),
+    ]
+    swap = result["epsilon"]["replace_one"]
+    box = browser.text(".box")
+    assert f"{swap['hospital']:,.1f} for one hospital and {swap['intermediary']:,.1f} for one" in box
+    lead = browser.text(".lead")
+    assert "3 simulated hospitals trained one U-Net" in lead
+    assert lead.index(f"ε = {hospital:,.1f} for a hospital") < lead.index(
+        f"ε = {part:,.1f} for an intermediary"
+    )
+    table = browser.driver.find_elements(By.CSS_SELECTOR, ".scroll table")[1]
+    rows = [row.text.split() for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    last, best = (result["test"][which]["hospitals"] for which in ("last", "best"))
+    assert rows == [
+        [
+            name,
+            f"{found['dice']:.3f}",
+            f"{found['iou']:.3f}",
+            f"{found['hd95']:.1f}",
+            f"{best[name]['dice']:.3f}",
+        ]
+        for name, found in last.items()
+    ]
+    foot = table.find_element(By.CSS_SELECTOR, "tfoot").text
+    assert f"{result['test']['best']['mean']['dice']:.3f}" in foot
+    assert "No ε covers that choice" in browser.text("main")
+    for note in result["not_covered_by_epsilon"]:
+        assert note[1:] in browser.text("main")
+    assert "budget allows ε = 300 for one hospital" in browser.text("main")
+    assert browser.text("section:last-of-type > pre") == f"silodp run {runs['mri']}/experiment.toml"
+    hidden = browser.run("return document.querySelector('details pre').textContent")
+    assert hidden.strip() == (runs["mri"] / "experiment.toml").read_text().strip()
+    assert f"PyTorch {torch.__version__}" in browser.text("main")
+
+
+def test_points_lie_where_the_axes_say(
+    browser: Browser, pages: dict[str, Path], runs: dict[str, Path]
+) -> None:
+    browser.open(pages["mri"])
+    rounds = [json.loads(line) for line in (runs["mri"] / "metrics.jsonl").read_text().splitlines()]
+    for title, values, scale in (
+        ("Dice on validation", [line["validation"]["mean"]["dice"] for line in rounds], float),
+        ("Training loss", [line["train_loss"] for line in rounds], float),
+        ("λ", [line["lambda"] for line in rounds], float),
+        ("v:", [line["intermediaries"] for line in rounds], float),
+        ("C:", [line["clip_bound"] for line in rounds], float),
+        (
+            "ε after",
+            [line["epsilon"][unit] for unit in ("hospital", "intermediary") for line in rounds],
+            math.log10,
+        ),
+    ):
+        chart = browser.chart(title)
+        (low, bottom), (high, top) = chart["ticks"][0], chart["ticks"][-1]
+        for (name, y), value in zip(chart["dots"], values, strict=True):
+            share = (scale(value) - scale(low)) / (scale(high) - scale(low))
+            assert y == pytest.approx(bottom + share * (top - bottom), abs=0.3), (title, name)
+    assert chart["ends"] == [f"{rounds[-1]['epsilon'][unit]:,.1f}" for unit in ("hospital", "intermediary")]
+    assert [name.split(",")[0] for name, _ in chart["dots"]] == ["one hospital"] * 3 + [
+        "one intermediary"
+    ] * 3
+    (level,) = chart["levels"]
+    share = (math.log10(300) - math.log10(low)) / (math.log10(high) - math.log10(low))
+    assert level == pytest.approx(bottom + share * (top - bottom), abs=0.3)
+    assert "ower is more private" in chart["about"]
+
+
+def test_pictures_are_there_with_a_legend(
+    browser: Browser, pages: dict[str, Path], runs: dict[str, Path]
+) -> None:
+    browser.open(pages["mri"])
+    widths = browser.run("return [...document.images].map(image => image.naturalWidth)")
+    held = json.loads((runs["mri"] / "cohort.json").read_text())["hospitals"].values()
+    assert widths == [192] * sum(min(3, parts["test"]["images"]) for parts in held)
+    assert len(widths) >= 7
+    assert browser.texts(".legend.key li") == ["true outline", "predicted outline"]
+    alts = browser.run("return [...document.images].map(image => image.alt)")
+    assert all("true and its predicted outline" in alt for alt in alts)
+    assert "patients' images" not in browser.text("body")
+
+
+def test_a_classification_has_a_roc_curve_and_images(
+    browser: Browser, pages: dict[str, Path], runs: dict[str, Path]
+) -> None:
+    browser.open(pages["ct"])
+    chart = browser.chart("ROC")
+    assert "all test images together (AUC" in chart["label"]
+    result = summary(runs["ct"])["test"]["last"]["hospitals"]
+    titles = browser.run(
+        "return [...document.querySelectorAll('svg.chart .faint title')].map(title => title.textContent)"
+    )
+    for name, found in result.items():
+        assert f"{name}, AUC {found['auc']:.3f}" in titles  # the area of the drawn curve is the run's AUC
+    assert browser.run("return document.images.length") == 8
+    captions = browser.texts(".pictures figcaption")
+    assert all(
+        re.search(r"truth: class [01]\nmodel: class [01], \d+% \((right|wrong)\)", text) for text in captions
+    )
+    assert {text.split("\n")[0] for text in captions} == {"truth: class 0", "truth: class 1"}
+
+
+def test_without_privacy_it_says_so_in_words(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["plain"])
+    assert "Nothing protects the hospitals in this run" in browser.text(".lead")
+    assert browser.texts(".tiles dd:not(.about)")[:2] == ["∞", "∞"]
+    assert "ε after each round" not in browser.texts(".plot strong")
+    assert "no noise, so λ has no curve" in browser.text("main")
+    assert "not clipped" in browser.text("main")
+
+
+def test_a_run_that_the_budget_ended(browser: Browser, pages: dict[str, Path], runs: dict[str, Path]) -> None:
+    browser.open(pages["stopped"])
+    result = summary(runs["stopped"])
+    assert 0 < result["rounds"] < 3
+    note = browser.text(".note")
+    assert "The budget ended this run." in note
+    assert result["stopped"][1:] in note
+    assert "of 3 the budget ended the run" in browser.text(".tiles")
+
+
+def test_an_unfinished_run_shows_what_is_there(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["unfinished"])
+    assert "This run is unfinished." in browser.text(".note")
+    assert "2 of 3 rounds" in browser.text(".note")
+    text = browser.text("main")
+    assert "on validation images" in browser.text(".lead")
+    assert "no test results yet" in text
+    assert "no finished model" in text
+    assert "diagnostics = false), so λ has no curve" in text
+    assert "diagnostics = false), so the training loss has no curve" in text
+
+
+def test_one_image_has_an_epsilon_where_hospitals_noise_their_steps(
+    browser: Browser, pages: dict[str, Path], runs: dict[str, Path]
+) -> None:
+    browser.open(pages["odd"])
+    epsilon = summary(runs["odd"])["epsilon"]
+    tiles = dict(zip(browser.texts(".tiles dt"), browser.texts(".tiles dd:not(.about)"), strict=True))
+    assert tiles["ε for an image"] == f"{epsilon['image']:,.1f}"
+    assert list(tiles)[:3] == ["ε for a hospital", "ε for an intermediary", "ε for an image"]
+
+
+def test_several_runs_side_by_side(browser: Browser, pages: dict[str, Path], runs: dict[str, Path]) -> None:
+    browser.open(pages["several"])
+    table = browser.driver.find_element(By.CSS_SELECTOR, ".scroll table")
+    headings = [cell.text for cell in table.find_elements(By.CSS_SELECTOR, "thead th")]
+    assert headings[:5] == ["Run", "Test Dice", "Test AUC", "ε for a hospital", "ε for an intermediary"]
+    rows = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")]
+            for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]  # fmt: skip
+    assert [row[0] for row in rows] == ["A plain", "B mri", "C ct", "D unfinished"]
+    mri = summary(runs["mri"])
+    assert rows[1][1:5] == [
+        f"{mri['test']['last']['mean']['dice']:.3f}", "–",
+        f"{mri['epsilon']['hospital']:,.1f}", f"{mri['epsilon']['intermediary']:,.1f}",
+    ]  # fmt: skip
+    assert rows[0][3:5] == ["∞", "∞"]
+    assert rows[3][-1] == "2 of 3, unfinished"
+    assert browser.chart("Dice on validation")["ends"] == ["A", "B", "D"]
+    assert browser.chart("AUC on validation")["ends"] == ["C"]
+    assert sorted(browser.chart("ε for one hospital")["ends"]) == ["B", "C", "D"]  # A is without privacy
+    assert "not trained on the same data" in browser.text("main")
+    differ = browser.driver.find_elements(By.CSS_SELECTOR, ".scroll table")[1].text
+    assert "privacy.noise_multiplier 0 1 " in differ
+    links = browser.run(
+        "return [...document.querySelectorAll('a')].map(a => !!document.querySelector(a.hash))"
+    )
+    assert links == [True] * 4
+    headings = browser.run("return [...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
+    assert headings[0] == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(headings))
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda run: _cut_last_line(run / "ledger.jsonl"), "missing at the end"),
+        (
+            lambda run: _replace(run / "ledger.jsonl", '"noise_multiplier": 1.0', '"noise_multiplier": 9.0'),
+            "changed",
+        ),
+        (lambda run: (run / "ledger.jsonl").unlink(), "the ledger is missing"),
+        (
+            lambda run: _replace(run / "summary.json", '"hospital": ', '"hospital": 1', 1),
+            "summary.json says ε 1",
+        ),
+    ],
+)
+def test_a_ledger_that_is_not_in_order_comes_first(
+    harm: Callable[[Path], None], says: str, browser: Browser, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["mri"], run)
+    harm(run)
+    browser.open(make_report([run], tmp_path / "report.html", images=False))
+    alert = browser.text("[role=alert]")
+    assert "not in order" in alert
+    assert says in alert
+    assert browser.run(
+        "return document.querySelector('[role=alert]').getBoundingClientRect().top"
+    ) < browser.run("return document.querySelector('.lead').getBoundingClientRect().top")
+    assert "every round there, none changed" not in browser.text("main")
+
+
+def _cut_last_line(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def _replace(path: Path, old: str, new: str, count: int = -1) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, count))
+
+
+def test_what_is_not_a_number_leaves_a_gap(browser: Browser, runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["mri"], run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[1]["validation"]["mean"]["dice"] = None
+    lines[1]["lambda"], lines[2]["lambda"] = float("inf"), float("nan")
+    for line in lines:
+        line["train_loss"] = None
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = summary(run)
+    told["test"]["last"]["mean"]["dice"] = None
+    first = next(iter(told["test"]["last"]["hospitals"]))
+    told["test"]["last"]["hospitals"][first]["dice"] = None
+    told["test"]["best"]["hospitals"][first] = {"dice": 0.4321, "iou": 0.1, "hd95": 1.0}
+    (run / "summary.json").write_text(json.dumps(told))
+    browser.open(make_report([run], tmp_path / "report.html", images=False))
+    assert browser.console() == []
+    dots = [name for name, _ in browser.chart("Dice on validation")["dots"]]
+    assert [name.split(":")[0][-7:] for name in dots] == ["round 1", "round 3"]
+    assert len(browser.chart("λ")["dots"]) == 1
+    assert "Dice on test images is not defined" in browser.text(".lead")
+    row = browser.driver.find_elements(By.CSS_SELECTOR, ".scroll table")[1].find_elements(By.TAG_NAME, "tr")[
+        1
+    ]
+    assert row.text.split()[:2] == [first, "–"]
+    assert row.text.split()[-1] == "0.432"
+    assert "no value of the training loss" in browser.text("main")
+    source = (tmp_path / "report.html").read_text()
+    assert not re.search(r"\bnan\b|NaN|\binf\b|None", source)
+
+
+def test_real_patients_images_are_announced_or_left_out(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    labels = np.tile([0, 1], 30)
+    pixels = (
+        rng.integers(0, 100, (60, 32, 32), dtype=np.uint8) + (labels * 100).astype(np.uint8)[:, None, None]
+    )
+    names = np.repeat(["Aarhus", "Bern"], 30)
+    np.savez(
+        tmp_path / "files.npz", image=pixels, label=labels, hospital=names, patient=np.arange(60) + 12345600
+    )
+    tree = CT | {"cohort": {"kind": "npz", "path": str(tmp_path / "files.npz")}, "name": "real", "rounds": 1}
+    run = train(Experiment.build(tree), out=tmp_path / "run", device="cpu").folder
+    page = make_report([run], tmp_path / "with.html")
+    browser.open(page)
+    assert "This page shows patients' images" in browser.text("header")
+    assert browser.run("return document.images.length") == 8
+    assert "2 hospitals trained one DenseNet" in browser.text(".lead")
+    assert "simulated" not in browser.text(".lead")
+    assert not re.search(r"123456\d\d|files\.npz#", page.read_text())  # neither patients nor files
+    browser.open(make_report([run], tmp_path / "without.html", images=False))
+    assert browser.run("return document.images.length") == 0
+    assert "patients' images" not in browser.text("body")
+    assert "--without-images" in browser.text("main")
+    assert browser.chart("ROC")  # a curve shows nobody
+    pixels[0] += 1
+    np.savez(
+        tmp_path / "files.npz", image=pixels, label=labels, hospital=names, patient=np.arange(60) + 12345600
+    )
+    browser.open(make_report([run], tmp_path / "other.html"))
+    assert "no longer those of cohort.json" in browser.text("main")
+    (tmp_path / "files.npz").unlink()
+    browser.open(make_report([run], tmp_path / "gone.html"))
+    assert "Nothing lies at cohort.path any more" in browser.text("main")
+    assert browser.run("return document.images.length") == 0
+
+
+def test_only_a_page_of_ours_is_written_over(runs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "report.html"
+    make_report([runs["unfinished"]], out)
+    make_report([runs["unfinished"]], out)
+    out.write_text("<p>a thesis</p>")
+    with pytest.raises(InputError, match="no report of silodp has this name"):
+        make_report([runs["unfinished"]], out)
+    assert out.read_text() == "<p>a thesis</p>"
+    with pytest.raises(InputError, match=r"report\.pdf: a report is a page"):
+        make_report([runs["unfinished"]], tmp_path / "report.pdf")
+    with pytest.raises(InputError, match="no run is there"):
+        make_report([tmp_path / "deep"], tmp_path / "report.html")
+    with pytest.raises(InputError, match="give the folder of a run"):
+        make_report([], tmp_path / "report.html")
