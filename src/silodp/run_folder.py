@@ -7,6 +7,7 @@
     checkpoint.pt       everything `resume` needs
     summary.json        the result
     model.safetensors   the last round's model; model-best.safetensors the best on validation data
+    tensorboard/        with --tensorboard; mlflow.json with --mlflow; report.html by `silodp report`
 
 Files are replaced as a whole (write, fsync, rename), so a kill at any moment leaves the old or the new.
 """

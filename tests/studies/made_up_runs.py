@@ -2,21 +2,35 @@
 
 import csv
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from silodp.studies.study import Cell, Found
+import pytest
+
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.studies.study import Cell, Found, Plan, Study
+
+SIZES = (40, 24, 29, 25, 40, 83)
+"""Training images of made-up hospitals."""
+
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all test files of a session put their studies, so that these find each other's runs."""
+    folder = tmp_path_factory.getbasetemp() / "shared-studies"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: Any) -> Found:
     """A finished run with these lines in metrics.jsonl (numbered from 1) and these facts in summary.json."""
     run = folder / "runs" / cell.folder_name
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     usual = {"applied": True, "intermediaries": 1, "intermediaries_capped": False, "clip_bound": 1.0}
     usual |= dict.fromkeys(("xi", "phi", "lambda", "cosine_std"))
     records = [usual | {"round": number} | line for number, line in enumerate(lines, 1)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    test = {"mean": {"dice": 0.5, "iou": 0.4} | summary.pop("test", {}), "hospitals": {}}
+    test = {"mean": {"dice": 0.5, "iou": 0.4} | dict(summary.pop("test", {})), "hospitals": {}}
     facts = {
         "cohort": {"cohort": "made-up", "images": 100, "hospitals": 6},
         "members": 6,
@@ -43,3 +57,31 @@ def rows(path: Path) -> list[dict[str, str]]:
 def trained(out: Path) -> dict[Path, int]:
     """When each run ended; a run that is trained again has another time."""
     return {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*/summary.json")}
+
+
+def fabricate(
+    study: Study,
+    plan: Plan,
+    out: Path,
+    metrics: Callable[[Cell], Mapping[str, float]],
+    count: Callable[[Cell], int] | None = None,
+) -> list[Found]:
+    """Every cell of a study as if it had run, with these test metrics and, where split, this v."""
+    found = []
+    for cell in study.cells(plan):
+        experiment, split = cell.experiment, cell.columns["intermediaries"] == "with"
+        z, rounds = experiment.privacy.noise_multiplier, experiment.rounds
+        v = (count(cell) if count else experiment.intermediaries.count) if split else 1
+        epsilon: dict[str, Any] = {
+            unit: gaussian_epsilon(times * rounds**0.5 / z, 0.1) if z else None
+            for unit, times in (("hospital", v), ("intermediary", 1))
+        }
+        epsilon |= {"covers_everything": False, "accountant": "exact"}
+        lines = [{"round": rounds, "intermediaries": v, "clip_bound": 2.0, "noise_std": 0.1}]
+        one = made_up(
+            out, cell, lines, test=metrics(cell), epsilon=epsilon, rounds=rounds, parameters=1000
+        )  # fmt: skip
+        hospitals = {f"H{size}-{number}": {"train": {"images": size}} for number, size in enumerate(SIZES)}
+        (one.folder / "cohort.json").write_text(json.dumps({"hospitals": hospitals}))
+        found.append(one)
+    return found

@@ -1,24 +1,37 @@
 """The study of section 2.3 at its smallest: every file is there and says what the closed forms say."""
 
 import csv
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from conftest import Killed
+from made_up_runs import shared_folder
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.studies.sample_vs_client import SCALES, experiments, run
-from silodp.studies.sample_vs_client_output import Drift
+from silodp.studies import sample_vs_client
+from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
+from silodp.studies.sample_vs_client import SAMPLE_VS_CLIENT, train_keeping_models
+from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, reading
+from silodp.studies.study import Cell, Found
 
-SMOKE = SCALES["smoke"]
+PLAN = make_plan("prostate", "smoke")
+ROUNDS, STEPS, REPETITIONS = 3, 6, 2
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, int, int]]]:
-    seen: list[tuple[str, int, int]] = []
-    out = run("smoke", tmp_path_factory.mktemp("study") / "new", on_progress=lambda *part: seen.append(part))
-    return out, seen
+def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def folder(smoke_out: Path) -> Path:
+    return run_study(SAMPLE_VS_CLIENT, PLAN, smoke_out, jobs=1, device="cpu")
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -26,65 +39,163 @@ def lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_it_writes_every_file_and_tells_how_far_it_is(
-    study: tuple[Path, list[tuple[str, int, int]]],
-) -> None:
-    out, seen = study
-    assert {path.name for path in out.iterdir()} == {
-        "results.csv", "drift.csv", "table.md", "drift.svg", "drift.png", "runs",
+def cell(variant: str) -> Cell:
+    return next(cell for cell in SAMPLE_VS_CLIENT.cells(PLAN) if cell.columns["variant"] == variant)
+
+
+def test_it_writes_every_file(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {
+        "results.csv", "drift.csv", "table.md", "drift.svg", "drift.png", "study.json",
     }  # fmt: skip
-    assert [done for _, done, _ in seen] == list(range(1, seen[-1][2] + 1))
-    assert (out / "drift.png").read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in (out / "drift.svg").read_text()
+    assert (folder / "drift.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "drift.svg").read_text()
 
 
-def test_epsilons_are_the_closed_forms(study: tuple[Path, list[tuple[str, int, int]]]) -> None:
+def test_epsilons_are_the_closed_forms(folder: Path) -> None:
     """z = 0.5, three rounds, δ 0.1 for six hospitals and 0.01 for sixty images."""
-    rows = {row["run"]: row for row in lines(study[0] / "results.csv")}
-    assert set(rows) == set(experiments(SMOKE, 0))
-    client, sample = rows["client-level DP"], rows["sample-level DP"]
-    rounds = math.sqrt(SMOKE.rounds)
+    rows = {row["variant"]: row for row in lines(folder / "results.csv")}
+    assert set(rows) == {PLAIN, CLIENT, CLIPPED, SAMPLE}
+    client, sample = rows[CLIENT], rows[SAMPLE]
+    rounds = math.sqrt(ROUNDS)
     assert float(client["epsilon_hospital"]) == pytest.approx(gaussian_epsilon(rounds / 0.5, 0.1))
     assert float(client["epsilon_image"]) == pytest.approx(gaussian_epsilon(2 * rounds / 0.5, 0.01))
     assert float(sample["epsilon_image"]) == pytest.approx(gaussian_epsilon(rounds / 0.5, 0.01))
-    hospital = gaussian_epsilon(4 * math.sqrt(SMOKE.rounds * 6) / 0.5, 0.1)  # 21 images: 6 batches, at most 4
+    hospital = gaussian_epsilon(4 * math.sqrt(ROUNDS * 6) / 0.5, 0.1)  # 21 images: 6 batches, at most 4
     assert float(sample["epsilon_hospital"]) == pytest.approx(hospital)
-    assert math.isinf(float(rows["without privacy"]["epsilon_hospital"]))
-    assert all(0 <= float(row["dice"]) <= 1 for row in rows.values())
+    assert math.isinf(float(rows[PLAIN]["epsilon_hospital"]))
+    assert {row["delta_image"] for row in rows.values()} == {"0.01"}
 
 
-def test_one_step_drifts_as_far_as_the_law_says(study: tuple[Path, list[tuple[str, int, int]]]) -> None:
+def test_one_step_drifts_as_far_as_the_law_says(folder: Path) -> None:
     """After one step from the same start the drift is the noise itself, of length √d·σ within √(2/d)."""
-    rows = lines(study[0] / "drift.csv")
+    rows = lines(folder / "drift.csv")
     first = [row for row in rows if row["t"] == "1"]
-    assert {row["level"] for row in first} == {"sample", "client"}
+    assert [row["level"] for row in first] == ["sample"] * REPETITIONS + ["client"]
     for row in first:
         assert float(row["drift"]) == pytest.approx(float(row["law"]), rel=0.04)
     sample = [row for row in rows if row["level"] == "sample"]
-    assert len(sample) == SMOKE.local_steps * SMOKE.repetitions
+    assert len(sample) == STEPS * REPETITIONS
     assert len({row["drift"] for row in sample}) == len(sample)  # other noise in each repetition
     last = max(float(row["law"]) for row in sample)
-    assert last == pytest.approx(float(sample[0]["law"]) * math.sqrt(SMOKE.local_steps), rel=1e-4)
+    assert last == pytest.approx(float(sample[0]["law"]) * math.sqrt(STEPS), rel=1e-4)
+    # η·zc/K·√d with η = 1, c = 0.2, K = 4 and d = 7600; for a round zC/N·√d with C = 1, N = 6.
+    assert float(sample[0]["law"]) == pytest.approx(0.5 * 0.2 / 4 * math.sqrt(7600), rel=1e-5)
+    assert float(first[-1]["law"]) == pytest.approx(0.5 / 6 * math.sqrt(7600), rel=1e-5)
 
 
-def test_the_table_says_what_the_files_hold(study: tuple[Path, list[tuple[str, int, int]]]) -> None:
-    text = (study[0] / "table.md").read_text()
-    rows = {row["run"]: row for row in lines(study[0] / "results.csv")}
+def test_the_table_says_what_the_files_hold(folder: Path) -> None:
+    text = (folder / "table.md").read_text()
+    rows = {row["variant"]: row for row in lines(folder / "results.csv")}
     assert text.index("ε of a hospital") < text.index("ε of an intermediary") < text.index("ε of an image")
-    for name in ("without privacy", "client-level DP", "sample-level DP"):
-        assert f"| {name} | {float(rows[name]['dice']):.3f} |" in text
+    for name, variant in (
+        ("without privacy", PLAIN),
+        ("client-level DP", CLIENT),
+        ("sample-level DP", SAMPLE),
+    ):
+        assert f"| {name} | {float(rows[variant]['test_dice']):.3f} |" in text
     assert "grows like t^" in text
+    assert "local sgd at 1, batches of 4" in text  # the study's own settings, not the preset's
+    assert "no ε covers these two" not in text
+
+
+def test_run_again_it_trains_nothing_and_writes_the_same(folder: Path, smoke_out: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for path in (smoke_out / "runs").rglob("*")}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    run_study(SAMPLE_VS_CLIENT, PLAN, smoke_out, resume=True, jobs=1, device="cpu")
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("stopped_at", [2, 3])
+def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
+    folder: Path, smoke_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
+) -> None:
+    """Killed when a round's checkpoint is there but its model is not."""
+    noisy, calls = cell(CLIENT), []
+    replacing = sample_vs_client.replacing
+
+    def dying(path: Path) -> Any:
+        calls.append(path)
+        if len(calls) == stopped_at:
+            raise Killed
+        return replacing(path)
+
+    monkeypatch.setattr(sample_vs_client, "replacing", dying)
+    with pytest.raises(Killed):
+        train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")
+    train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")
+    whole = smoke_out / "runs" / noisy.folder_name / "models"
+    names = [path.name for path in sorted(whole.iterdir())]
+    assert names == [f"{number:04d}.pt" for number in range(1, ROUNDS + 1)]
+    for name in names:
+        assert torch.equal(torch.load(whole / name), torch.load(tmp_path / "run" / "models" / name))
+
+
+def test_what_is_asked_for_goes_before_the_scale_and_the_four_runs_stay_apart() -> None:
+    changes = ["rounds=5", "model.features=2", "clipping.rule=quantile", "privacy.noise_multiplier=0.8"]
+    changes += ["checkpoint_every=3", "seed=7"]
+    plan = make_plan("prostate", "smoke", changes=changes, seeds=2)
+    cells = SAMPLE_VS_CLIENT.cells(plan)
+    assert {cell.experiment.rounds for cell in cells} == {5}
+    assert {cell.experiment.model.features for cell in cells} == {2}
+    assert {cell.experiment.model.norm for cell in cells} == {"group"}
+    by_variant = {cell.columns["variant"]: cell.experiment for cell in cells}
+    assert {key: one.clipping.rule for key, one in by_variant.items()} == {
+        PLAIN: "none", CLIENT: "fixed", CLIPPED: "fixed", SAMPLE: "none", LOCAL: "none",
+    }  # fmt: skip
+    assert {key: one.privacy.noise_multiplier for key, one in by_variant.items()} == {
+        PLAIN: 0.0, CLIENT: 0.8, CLIPPED: 0.0, SAMPLE: 0.8, LOCAL: 0.8,
+    }  # fmt: skip
+    assert len({cell.folder_name for cell in cells}) == len(cells) == 2 * 4 + REPETITIONS
+    assert {cell.experiment.checkpoint_every for cell in cells} == {1}
+    assert {cell.experiment.seed for cell in cells} == {0, 1}
+    with pytest.raises(InputError, match="this study is about noise"):
+        SAMPLE_VS_CLIENT.cells(make_plan("prostate", "smoke", changes=["privacy.noise_multiplier=0"]))
+
+
+def test_the_small_scale_is_the_documented_one() -> None:
+    experiment = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "small", seeds=3))[1].experiment
+    assert (experiment.cohort.slices, experiment.cohort.image_size, experiment.model.features) == (240, 32, 4)
+    assert (experiment.rounds, experiment.local.batch_size, experiment.local.learning_rate) == (20, 8, 1.0)
+    assert (experiment.clipping.bound, experiment.privacy.sample_clip_bound) == (1.0, 0.2)
+    paper = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "paper"))[1].experiment
+    assert (paper.cohort.image_size, paper.model.features) == (128, 32)
+
+
+def test_parts_of_it_are_written_too(folder: Path, smoke_out: Path, tmp_path: Path) -> None:
+    found = [Found(cell, smoke_out / "runs" / cell.folder_name) for cell in SAMPLE_VS_CLIENT.cells(PLAN)]
+    SAMPLE_VS_CLIENT.write(tmp_path, PLAN, [one for one in found if one.cell.columns["variant"] == LOCAL])
+    text = (tmp_path / "table.md").read_text()
+    assert "sample-level DP | 6 local steps" in text
+    assert "client-level DP |" not in text
+    SAMPLE_VS_CLIENT.write(tmp_path, PLAN, [one for one in found if one.cell.columns["variant"] == SAMPLE])
+    assert "client-level DP |" not in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("client", "better", "times"),
+    [(10.0, "client-level DP: 10.0 against 40.0", 4), (80.0, "sample-level", 2)],
+)
+def test_sentences_follow_from_the_numbers(
+    folder: Path, smoke_out: Path, client: float, better: str, times: int
+) -> None:
+    found = {
+        variant: Found(cell(variant), smoke_out / "runs" / cell(variant).folder_name)
+        for variant in (CLIENT, SAMPLE)
+    }
+    for variant, epsilon in ((CLIENT, client), (SAMPLE, 40.0)):
+        content = json.loads(json.dumps(found[variant].summary))
+        content["epsilon"]["hospital"] = epsilon
+        found[variant].__dict__["summary"] = content
+    drift = Drift("client", "round", [[1.0, 4.0]], [1.0, 2.0], [0.5, 1.0])
+    said = reading(PLAN, list(found.values()), [drift])
+    assert f"The smaller ε of hospitals is that of {better}" in said
+    assert f"which is {times} times as large" in said
+    assert "grows like t^2.00" in said
+    assert "ends at 2.00 times the √t law and at 4 times the way" in said
 
 
 def test_the_exponent_is_that_of_a_power_law() -> None:
     for power in (0.5, 0.8):
         paths = [[factor * number**power for number in range(1, 30)] for factor in (1.0, 3.0)]
         assert Drift("sample", "round", paths, paths[0], paths[0]).exponent == pytest.approx(power)
-
-
-def test_a_used_folder_and_an_unknown_scale_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "note").write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
-        run("smoke", tmp_path)
-    with pytest.raises(InputError, match="smoke, small"):
-        run("huge", tmp_path / "new")  # type: ignore[arg-type]

@@ -1,1 +1,40 @@
 """Studies: each runs what one table or figure needs and writes it as csv, Markdown and pictures."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.studies.study import Study
+
+_WHERE = {
+    "appendix-attack": "appendix_attack:ATTACK",
+    "appendix-frequency": "appendix_frequency:FREQUENCY",
+    "appendix-rounds": "appendix_rounds:ROUNDS",
+    "appendix-subsampling": "appendix_subsampling:SUBSAMPLING",
+    "figure1b": "figure1b:STUDY",
+    "figure2a": "figure2a:STUDY",
+    "figure2b": "figure2b:STUDY",
+    "figure2c": "figure2c:STUDY",
+    "figure2d": "figure2d:STUDY",
+    "matched-privacy": "matched_privacy:MATCHED",
+    "sample-vs-client": "sample_vs_client:SAMPLE_VS_CLIENT",
+    "table1-ich": "table1:ICH",
+    "table1-prostate": "table1:PROSTATE",
+}
+
+
+def study_names() -> list[str]:
+    return list(_WHERE)
+
+
+def study_named(name: str) -> Study:
+    """A study; its module is loaded only now."""
+    if name not in _WHERE:
+        raise InputError(f"study {name}: choose one of {', '.join(_WHERE)}")
+    module, _, constant = _WHERE[name].partition(":")
+    found: Study = getattr(import_module(f"silodp.studies.{module}"), constant)
+    return found

@@ -45,6 +45,13 @@ def appendix(table: str, row: str, z: float) -> tuple[float, ...] | None:
     return _fractions(printed()["appendix"][table].get(row, {}).get(_column(z)))
 
 
+def inversion_ssim(z: float, split: bool) -> float | None:
+    """Mean SSIM of reconstructed images; None where nothing is printed."""
+    row = printed()["appendix"]["gradient_inversion_ssim"]["DP-FedAvg" + "+intermediary" * split]
+    value: float | None = row.get(_column(z))
+    return value
+
+
 def _column(z: float) -> str:
     return f"{z:.1f}" if z else "none"
 

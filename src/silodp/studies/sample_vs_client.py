@@ -4,216 +4,255 @@
 2. The drift ‖θ noisy − θ clean‖ of a model from noise-free training with the same clipping, batches and
    start: of DP-SGD over local steps, of DP-FedAvg over rounds, each beside the √t law for noise that adds up.
 
-Everything on synthetic-mri, with a small U-Net (group norm, since BatchNorm mixes images) and local SGD.
+A small U-Net (group norm, since BatchNorm mixes images) with local SGD.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from silodp.cohorts import load_cohort
 from silodp.errors import InputError
-from silodp.experiment import Experiment, delta_by_rule
+from silodp.experiment import Experiment
+from silodp.files import replacing, to_json, write_atomically
+from silodp.fitting import named_network
 from silodp.local_training import network_input
-from silodp.models import build_model
 from silodp.parameters import FlatModel
-from silodp.privacy.accountants import spent
 from silodp.privacy.theorems import accumulated_noise
 from silodp.randomness import generator
 from silodp.run_folder import RunFolder
-from silodp.studies.sample_vs_client_output import (
-    CLIENT,
-    CLIPPED,
-    PLAIN,
-    SAMPLE,
-    Drift,
-    Row,
-    Scale,
-    write_all,
-)
+from silodp.studies.output import select
+from silodp.studies.planning import make_plan
+from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, write_all
+from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, train_or_resume
 from silodp.tasks import task_named
-from silodp.training import train
 
-SCALES = {
-    "smoke": Scale(
-        slices=60, image_size=32, features=1, rounds=3, seeds=1, local_steps=6, repetitions=2, batch_size=4
+
+@dataclass(frozen=True)
+class _Size:
+    """How much is run.
+
+    Attributes:
+        settings: of every run, besides what all scales share.
+        local_steps: over which DP-SGD's drift is followed.
+        repetitions: of that, with other noise.
+    """
+
+    settings: Mapping[str, Any]
+    local_steps: int
+    repetitions: int
+
+
+_SMALL = {"cohort.slices": 240, "rounds": 20, "local.batch_size": 8}
+_SIZES: dict[Scale, _Size] = {
+    "smoke": _Size(
+        {
+            "cohort.slices": 60, "cohort.image_size": 32, "model.features": 1, "rounds": 3,
+            "local.batch_size": 4,
+        }, 6, 2,
     ),
-    "small": Scale(
-        slices=240, image_size=32, features=4, rounds=20, seeds=3, local_steps=80, repetitions=4
-    ),
+    "small": _Size({**_SMALL, "cohort.image_size": 32, "model.features": 4}, 80, 4),
+    "paper": _Size({**_SMALL, "cohort.image_size": 128, "model.features": 32}, 80, 4),
 }  # fmt: skip
 
-_CPU = torch.device("cpu")
+# C = η·c·steps, what 40 images in batches of 8 can reach in an epoch; section 2.3 has C = O(Tc).
+_EVERYWHERE = {
+    "checkpoint_every": 1,  # the models of the rounds are taken from there
+    "diagnostics": False,
+    "model.norm": "group",
+    "local.optimizer": "sgd",
+    "local.momentum": 0.0,
+    "local.learning_rate": 1.0,
+    "privacy.sample_clip_bound": 0.2,
+    "clipping.bound": 1.0,
+}
 
 
-def run(
-    scale: Literal["smoke", "small"],
-    out: Path,
-    seed: int = 0,
-    on_progress: Callable[[str, int, int], None] | None = None,
-) -> Path:
-    """Runs the study.
-
-    Args:
-        scale: "smoke" takes seconds and shows that it works; "small" takes minutes.
-        out: a folder that is new or empty.
-        seed: the first seed.
-        on_progress: called after each part with what it was, how many are done, and how many there are.
-
-    Returns:
-        `out`, with results.csv, drift.csv, table.md, drift.svg, drift.png, and the run folders in runs/.
-    """
-    if scale not in SCALES:
-        raise InputError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--out {out}: exists already; give a new folder")
-    out.mkdir(parents=True, exist_ok=True)
-    size, done = SCALES[scale], 0
-    total = size.seeds * len(experiments(size, seed)) + size.repetitions + 1
-
-    def report(label: str) -> None:
-        nonlocal done
-        done += 1
-        if on_progress is not None:
-            on_progress(label, done, total)
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # results depend on it
-    try:
-        rows, over_rounds = _runs(size, out / "runs", seed, report)
-        over_steps = _local_drift(size, seed, report)
-    finally:
-        torch.set_num_threads(threads)
-    write_all(out, size, rows, [over_steps, over_rounds])
-    return out
+def cells(plan: Plan) -> list[Cell]:
+    """Four runs a seed, on the same data, model, start and batches; then DP-SGD in one hospital."""
+    z, size = plan.base.privacy.noise_multiplier, _SIZES[plan.scale]
+    if not z:
+        raise InputError("privacy.noise_multiplier = 0: this study is about noise; give a number above 0")
+    shared = {**_EVERYWHERE, **size.settings, **_asked(plan)}
+    clipped, at_images = {"clipping.rule": "fixed"}, {"clipping.rule": "none", "privacy.level": "sample"}
+    kinds: list[tuple[str, float, dict[str, Any], Work]] = [
+        (PLAIN, 0.0, {"clipping.rule": "none"}, train_or_resume),
+        (CLIENT, z, clipped, train_keeping_models),
+        (CLIPPED, 0.0, clipped, train_keeping_models),
+        (SAMPLE, z, at_images, train_or_resume),
+    ]
+    runs = [
+        plan.cell(noise, False, seed, variant=variant, changes=shared | changes, work=work)
+        for seed in plan.seeds
+        for variant, noise, changes, work in kinds
+    ]
+    drifts = [
+        plan.cell(
+            z, False, plan.seeds[0], variant=f"{LOCAL}-{number}", changes=shared | at_images,
+            work=_Drifting(size.local_steps, number), product="drift.json",
+        )
+        for number in range(1, size.repetitions + 1)
+    ]  # fmt: skip
+    return runs + [replace(cell, columns={**cell.columns, "variant": LOCAL}) for cell in drifts]
 
 
-def experiments(scale: Scale, seed: int) -> dict[str, Experiment]:
-    """The runs by name: the same data, model, start and batches."""
-    everywhere = {
-        "rounds": scale.rounds,
-        "seed": seed,
-        "threads": 1,
-        "diagnostics": False,
-        "cohort": {"slices": scale.slices, "image_size": scale.image_size},
-        "model": {"features": scale.features, "norm": "group"},
-        "local": {
-            "optimizer": "sgd",
-            "momentum": 0.0,
-            "learning_rate": scale.learning_rate,
-            "batch_size": scale.batch_size,
-        },
-        "intermediaries": {"rule": "fixed", "count": 1},
-        "clipping": {"rule": "none"},
-    }
-    quiet: dict[str, Any] = {"privacy.noise_multiplier": 0.0}
-    noisy: dict[str, Any] = {"privacy.noise_multiplier": scale.noise_multiplier}
-    clipped = {"clipping.rule": "fixed", "clipping.bound": scale.client_bound}
-    by_image = {"privacy.level": "sample", "privacy.sample_clip_bound": scale.sample_bound}
-    changes = {PLAIN: quiet, CLIENT: noisy | clipped, CLIPPED: quiet | clipped, SAMPLE: noisy | by_image}
+_OWN = (
+    "seed", "server.", "privacy.noise_multiplier", "privacy.level", "clipping.rule", "intermediaries.",
+    "checkpoint_every",
+)  # fmt: skip
+"""What makes one cell differ from another, or is needed by all: nobody's to set."""
+
+
+def _asked(plan: Plan) -> dict[str, Any]:
+    """What was asked for besides the scale, such as other images or --set: it goes before our own numbers."""
+    usual = _flat(make_plan(plan.task, plan.scale).base.model_dump(exclude_none=True))
     return {
-        name: Experiment.build(everywhere, own | {"name": name.lower().replace(" ", "-")})
-        for name, own in changes.items()
+        key: value
+        for key, value in _flat(plan.base.model_dump(exclude_none=True)).items()
+        if (key not in usual or usual[key] != value) and not key.startswith(_OWN)
     }
 
 
-def _runs(scale: Scale, folder: Path, seed: int, report: Callable[[str], None]) -> tuple[list[Row], Drift]:
-    """Every run with every seed, and how far client-level noise drives the model from the run without it."""
-    rows, repetitions, learnt = [], [], []
-    for own_seed in range(seed, seed + scale.seeds):
-        models: dict[str, list[Tensor]] = {}
-        for name, experiment in experiments(scale, own_seed).items():
-            row, models[name] = _run(name, experiment, folder / f"{experiment.name}-seed-{own_seed}")
-            rows.append(row)
-            report(f"{name}, seed {own_seed}")
-        repetitions.append(_distances(models[CLIENT], models[CLIPPED]))
-        start = _first_model(experiment).values
-        learnt.append(_distances(models[CLIPPED], [start] * scale.rounds))
-    hospitals = len(load_cohort(experiment.cohort).hospitals)
-    law = _law(scale.rounds, rows[0].parameters, 1.0, scale.noise_multiplier, scale.client_bound, hospitals)
-    means = [statistics.mean(column) for column in zip(*learnt, strict=True)]
-    return rows, Drift("client", "round", repetitions, law, means)
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return flat
 
 
-def _run(name: str, experiment: Experiment, folder: Path) -> tuple[Row, list[Tensor]]:
-    """One run, and its model after every round, from the checkpoints."""
-    files, models = RunFolder(folder), []
+def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> None:
+    """A run, or the rest of one, that leaves its model after every round in models/."""
+    from silodp.training import resume, train
 
-    def keep(_: dict[str, Any]) -> None:
-        checkpoint = files.load_checkpoint(_CPU)
-        assert checkpoint is not None, "one is written every round"
-        models.append(checkpoint["state"]["parameters"])
+    def keep(_: dict[str, Any] | None = None) -> None:
+        checkpoint = RunFolder(folder).load_checkpoint(torch.device("cpu"))
+        if checkpoint is not None:
+            path = _model_path(folder, checkpoint["state"]["round"])
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as file:
+                torch.save(checkpoint["state"]["parameters"], file)
 
-    result = train(experiment, out=folder, device="cpu", on_round=keep)
-    image, image_delta = result.epsilon.image, delta_by_rule(experiment.cohort.slices)
-    if image is None:  # nobody noises single images: one is as safe as its hospital when that is replaced
-        image = spent(files.ledger().events, image_delta).replace_one.hospital
-    row = Row(
-        run=name,
-        seed=experiment.seed,
-        noise_multiplier=experiment.privacy.noise_multiplier,
-        dice=result.test["dice"],
-        epsilon_hospital=result.epsilon.hospital,
-        epsilon_intermediary=result.epsilon.intermediary,
-        epsilon_image=image,
-        delta=result.summary["delta"],
-        delta_image=image_delta,
-        parameters=result.summary["parameters"],
+    if (folder / "summary.json").exists():
+        return
+    if (folder / "experiment.toml").exists():
+        keep()  # the run may have been stopped between its checkpoint and its model
+        resume(folder, device=device, on_round=keep)
+    else:
+        train(experiment, out=folder, device=device, on_round=keep)
+
+
+def _model_path(folder: Path, round_: int) -> Path:
+    return folder / "models" / f"{round_:04d}.pt"
+
+
+@dataclass(frozen=True)
+class _Drifting:
+    """Follows how far DP-SGD's noise drives the largest hospital's model; repetitions differ in the noise."""
+
+    steps: int
+    repetition: int
+
+    def __call__(self, experiment: Experiment, folder: Path, device: str) -> None:
+        where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(experiment.threads or threads)  # results depend on it
+        try:
+            drift, learnt, parameters = self._follow(experiment, where)
+        finally:
+            torch.set_num_threads(threads)
+        local, private = experiment.local, experiment.privacy
+        law = _law(
+            self.steps, parameters, local.learning_rate, private.noise_multiplier,
+            private.sample_clip_bound, local.batch_size,
+        )  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        content = to_json({"drift": drift, "learnt": learnt, "law": law})
+        write_atomically(folder / "drift.json", content.encode())
+
+    def _follow(self, experiment: Experiment, device: torch.device) -> tuple[list[float], list[float], int]:
+        """The drift and the way that training without noise went, after every step."""
+        from silodp.sample_level import SampleLevel
+
+        cohort, size, seed = load_cohort(experiment.cohort), experiment.local.batch_size, experiment.seed
+        largest = max(cohort.hospitals, key=lambda hospital: len(hospital.train))
+        count = max(1, len(largest.train) // size)  # whole batches, so that the law has one K
+        examples = largest.train[: count * size].to(device)
+        model, task = FlatModel(named_network(experiment, cohort), device), task_named(experiment.task)
+        start = model.values.clone()
+
+        def models(noise_multiplier: float, repetition: int) -> list[Tensor]:
+            model.values.copy_(start)
+            model.module.train()
+            order, passed = generator(device, seed, "batches"), []
+            level = SampleLevel(noise_multiplier, experiment.privacy.sample_clip_bound)
+            chance = generator(device, seed, "drift", repetition)
+            with level.gradients(model, task.image_losses, chance) as fill:
+                for number in range(self.steps):
+                    if number % count == 0:
+                        shuffled = torch.randperm(len(examples), generator=order, device=device)
+                        batches = shuffled.tensor_split(count)
+                    batch = examples[batches[number % count]]
+                    fill(network_input(batch.images), batch.targets)
+                    model.values.sub_(model.gradients, alpha=experiment.local.learning_rate)
+                    passed.append(model.values.clone())
+            return passed
+
+        clean = models(0.0, 0)
+        noisy = models(experiment.privacy.noise_multiplier, self.repetition)
+        drift = [_distance(one, other) for one, other in zip(noisy, clean, strict=True)]
+        return drift, [_distance(one, start) for one in clean], len(model)
+
+
+def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
+    runs = [one for one in found if one.cell.columns["variant"] != LOCAL]
+    drifts = [_local_drift(select(found, variant=LOCAL)), _client_drift(runs)]
+    write_all(out, plan, runs, [drift for drift in drifts if drift is not None])
+
+
+def _local_drift(found: Sequence[Found]) -> Drift | None:
+    files = [json.loads((one.folder / "drift.json").read_text(encoding="utf-8")) for one in found]
+    if not files:
+        return None
+    return Drift(
+        "sample", "local step", [file["drift"] for file in files], files[0]["law"], files[0]["learnt"]
     )
-    return row, models
 
 
-def _local_drift(scale: Scale, seed: int, report: Callable[[str], None]) -> Drift:
-    """How far DP-SGD's noise drives the largest hospital's model; repetitions differ in the noise only."""
-    from silodp.sample_level import SampleLevel
-
-    experiment = experiments(scale, seed)[SAMPLE]
-    largest = max(load_cohort(experiment.cohort).hospitals, key=lambda hospital: len(hospital.train))
-    count = len(largest.train) // scale.batch_size  # whole batches, so that the law has one K
-    examples, task = largest.train[: count * scale.batch_size], task_named("segmentation")
-    model = _first_model(experiment)
-    start = model.values.clone()
-
-    def models(noise_multiplier: float, repetition: int) -> list[Tensor]:
-        model.values.copy_(start)
-        model.module.train()
-        order, passed = generator(_CPU, seed, "batches"), []
-        level = SampleLevel(noise_multiplier, scale.sample_bound)
-        with level.gradients(model, task.image_losses, generator(_CPU, seed, "drift", repetition)) as fill:
-            for number in range(scale.local_steps):
-                if number % count == 0:
-                    batches = torch.randperm(len(examples), generator=order).tensor_split(count)
-                batch = examples[batches[number % count]]
-                fill(network_input(batch.images), batch.targets)
-                model.values.sub_(model.gradients, alpha=scale.learning_rate)
-                passed.append(model.values.clone())
-        return passed
-
-    clean = models(0.0, 0)
-    report("DP-SGD without noise")
-    repetitions = []
-    for number in range(1, scale.repetitions + 1):
-        repetitions.append(_distances(models(scale.noise_multiplier, number), clean))
-        report(f"DP-SGD, repetition {number}")
-    rate, noise = scale.learning_rate, scale.noise_multiplier
-    law = _law(scale.local_steps, len(model), rate, noise, scale.sample_bound, scale.batch_size)
-    return Drift("sample", "local step", repetitions, law, _distances(clean, [start] * scale.local_steps))
+def _client_drift(found: Sequence[Found]) -> Drift | None:
+    """How far client-level noise drives the model from the run without it, from the models of the rounds."""
+    repetitions, learnt = [], []
+    for noisy in select(found, variant=CLIENT):
+        for clean in select(found, variant=CLIPPED, seed=noisy.cell.columns["seed"]):
+            experiment = clean.cell.experiment
+            cohort = load_cohort(experiment.cohort)
+            start = FlatModel(named_network(experiment, cohort), torch.device("cpu")).values
+            repetition, way = [], []
+            for number in range(1, experiment.rounds + 1):
+                one, other = (torch.load(_model_path(run.folder, number)) for run in (noisy, clean))
+                repetition.append(_distance(one, other))
+                way.append(_distance(other, start))
+            repetitions.append(repetition)
+            learnt.append(way)
+    if not repetitions:
+        return None
+    summary, experiment = noisy.summary, noisy.cell.experiment
+    noise, bound = experiment.privacy.noise_multiplier, experiment.clipping.bound
+    law = _law(experiment.rounds, summary["parameters"], 1.0, noise, bound, summary["members"])
+    means = [statistics.mean(column) for column in zip(*learnt, strict=True)]
+    return Drift("client", "round", repetitions, law, means)
 
 
-def _first_model(experiment: Experiment) -> FlatModel:
-    """The model that every run of this seed starts from; synthetic-mri has one channel and one mask."""
-    return FlatModel(build_model(experiment.model, 1, 1, experiment.seed), _CPU)
-
-
-def _distances(ones: Sequence[Tensor], others: Sequence[Tensor]) -> list[float]:
-    return [float((one - other).double().norm()) for one, other in zip(ones, others, strict=True)]
+def _distance(one: Tensor, other: Tensor) -> float:
+    return float((one - other).double().norm())
 
 
 def _law(count: int, parameters: int, rate: float, noise: float, bound: float, divisor: int) -> list[float]:
@@ -222,3 +261,8 @@ def _law(count: int, parameters: int, rate: float, noise: float, bound: float, d
         accumulated_noise(rate, noise, bound, divisor, number) * math.sqrt(parameters)
         for number in range(1, count + 1)
     ]
+
+
+SAMPLE_VS_CLIENT = Study(
+    "sample-vs-client", "Section 2.3: sample-level beside client-level DP", "prostate", cells, write
+)

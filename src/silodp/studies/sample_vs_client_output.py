@@ -2,64 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from silodp.display import show_epsilon
+from silodp.experiment import delta_by_rule
 from silodp.files import write_atomically
+from silodp.privacy.accountants import spent
+from silodp.run_folder import RunFolder
+from silodp.studies.output import (
+    between,
+    markdown_table,
+    run_rows,
+    select,
+    spread,
+    write_csv,
+    write_figure,
+    write_markdown,
+)
+from silodp.studies.study import Found, Plan
 
-PLAIN = "without privacy"
-CLIENT = "client-level DP"
-CLIPPED = "client-level without noise"
-SAMPLE = "sample-level DP"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much is run, and how.
-
-    Attributes:
-        slices: training images over all hospitals.
-        seeds: how many seeds each run is repeated with.
-        local_steps: steps over which DP-SGD's drift is followed.
-        repetitions: of DP-SGD's drift, with other noise.
-        sample_bound: c.
-        client_bound: C = η·c·steps, what 40 images can reach in an epoch; section 2.3 has C = O(Tc).
-    """
-
-    slices: int
-    image_size: int
-    features: int
-    rounds: int
-    seeds: int
-    local_steps: int
-    repetitions: int
-    noise_multiplier: float = 0.5
-    learning_rate: float = 1.0
-    batch_size: int = 8
-    sample_bound: float = 0.2
-    client_bound: float = 1.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run, a line of results.csv."""
-
-    run: str
-    seed: int
-    noise_multiplier: float
-    dice: float
-    epsilon_hospital: float
-    epsilon_intermediary: float
-    epsilon_image: float
-    delta: float
-    delta_image: float
-    parameters: int
+PLAIN, CLIENT, CLIPPED = "without-privacy", "client-level", "client-level-without-noise"
+SAMPLE, LOCAL = "sample-level", "dp-sgd-drift"
+NAMES = {PLAIN: "without privacy", CLIENT: "client-level DP", SAMPLE: "sample-level DP"}
+"""Runs that the table shows; CLIPPED is there to measure drift from."""
 
 
 @dataclass(frozen=True)
@@ -91,70 +62,96 @@ class Drift:
         return statistics.linear_regression(times, [math.log(drift) for drift in self.mean]).slope
 
 
-def write_all(out: Path, scale: Scale, rows: Sequence[Row], drifts: Sequence[Drift]) -> None:
-    """results.csv, drift.csv, table.md, drift.svg and drift.png."""
-    write_atomically(out / "results.csv", _csv([asdict(row) for row in rows]))
-    write_atomically(out / "drift.csv", _csv(_drift_lines(drifts)))
-    write_atomically(out / "table.md", table(scale, rows, drifts).encode())
-    for kind in ("svg", "png"):
-        write_atomically(out / f"drift.{kind}", _picture(scale, drifts, kind))
+def write_all(out: Path, plan: Plan, found: Sequence[Found], drifts: Sequence[Drift]) -> None:
+    """results.csv, drift.csv, table.md, drift.svg and drift.png, from what is there."""
+    parts, title = [], "Sample-level and client-level DP at the same noise multiplier, z = "
+    title += f"{plan.base.privacy.noise_multiplier:g}"
+    if found:
+        rows = [row | _image(one) for row, one in zip(run_rows(found), found, strict=True)]
+        write_csv(out / "results.csv", rows)
+        parts += [_runs_table(found), _explanation(found)]
+    if drifts:
+        write_csv(out / "drift.csv", _drift_lines(drifts))
+        parts.append(_drift_table(drifts))
+        _picture(out, plan, drifts)
+    parts.append(reading(plan, found, drifts))
+    if found:
+        write_markdown(out, title, replace(plan, base=found[0].cell.experiment), found, parts)
+    else:
+        write_atomically(out / "table.md", ("\n\n".join([f"# {title}", *parts]) + "\n").encode())
 
 
-def table(scale: Scale, rows: Sequence[Row], drifts: Sequence[Drift]) -> str:
-    """Two tables, what they rest on, and what is read from them."""
-    first = {name: next(row for row in rows if row.run == name) for name in (PLAIN, CLIENT, SAMPLE)}
-    dice = {name: [row.dice for row in rows if row.run == name] for name in first}
-    plural = "seeds" if scale.seeds > 1 else "seed"
-    lines = [
-        f"# Sample-level and client-level DP at the same noise multiplier, z = {scale.noise_multiplier:g}",
-        "",
-        f"synthetic-mri, {scale.slices} training images of {scale.image_size}×{scale.image_size} pixels; "
-        f"U-Net with {rows[0].parameters:,} parameters; {scale.rounds} rounds of one local epoch of SGD "
-        f"(learning rate {scale.learning_rate:g}, batches of {scale.batch_size}); {scale.seeds} {plural}. "
-        f"Clip bounds: C = {scale.client_bound:g} on an update, c = {scale.sample_bound:g} on an image's "
-        "gradient.",
-        "",
-        "| run | test Dice | ε of a hospital | ε of an intermediary | ε of an image |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {name} | {_spread(dice[name])} | {_epsilon(row.epsilon_hospital)} | "
-            f"{_epsilon(row.epsilon_intermediary)} | {'≤ ' * (name == CLIENT)}{_epsilon(row.epsilon_image)} |"
-            for name, row in first.items()
-        ),
-        "",
-        f"ε for contributions left out, at δ = {rows[0].delta:g} for a hospital and an intermediary and at "
-        f"δ = {rows[0].delta_image:g} for an image. Hospitals are not split, so an intermediary is the whole "
-        "hospital. With client-level DP an image is as safe as its hospital when that is replaced, hence ≤. "
-        "Sample-level DP trains on soft Dice per image, the others on soft Dice over the batch.",
-        "",
-        "| drift from training without noise | after | measured | √t law | grows like | training went |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {drift.level}-level DP | {len(drift.law)} {drift.over}s | {drift.mean[-1]:.3g} | "
-            f"{drift.law[-1]:.3g} | t^{drift.exponent:.2f} | {drift.learnt[-1]:.3g} |"
+def _image(one: Found) -> dict[str, float]:
+    """ε of an image. Where nobody noises single images, one is as safe as its hospital that is replaced."""
+    file = json.loads((one.folder / "cohort.json").read_text(encoding="utf-8"))
+    images = sum(parts["train"]["images"] for parts in file["hospitals"].values())
+    delta, epsilon = delta_by_rule(images), one.summary["epsilon"]["image"]
+    if epsilon is None:
+        epsilon = spent(RunFolder(one.folder).ledger().events, delta).replace_one.hospital
+    return {"epsilon_image": epsilon, "delta_image": one.summary["image_delta"] or delta}
+
+
+def _epsilons(runs: Sequence[Found], unit: str) -> list[float]:
+    return [_image(one)["epsilon_image"] if unit == "image" else one.epsilon(unit) for one in runs]
+
+
+def _runs_table(found: Sequence[Found]) -> str:
+    header = ["run", "test Dice", "ε of a hospital", "ε of an intermediary", "ε of an image"]
+    rows = []
+    for variant, name in NAMES.items():
+        if runs := select(found, variant=variant):
+            epsilons = [between(_epsilons(runs, unit)) for unit in ("hospital", "intermediary", "image")]
+            epsilons[-1] = "≤ " * (variant == CLIENT) + epsilons[-1]
+            rows.append([name, spread([one.test("dice") for one in runs]), *epsilons])
+    return markdown_table(header, rows)
+
+
+def _explanation(found: Sequence[Found]) -> str:
+    experiment, image = found[0].cell.experiment, _image(found[0])["delta_image"]
+    return (
+        f"Clip bounds: C = {experiment.clipping.bound:g} on an update, c = "
+        f"{experiment.privacy.sample_clip_bound:g} on an image's gradient. δ = {image:g} for an image. "
+        "Hospitals are not split, so an intermediary is the whole hospital. With client-level DP an image is "
+        "as safe as its hospital when that is replaced, hence ≤. Sample-level DP trains on soft Dice per "
+        "image, the others on soft Dice over the batch. The paper prints no numbers of this comparison."
+    )
+
+
+def _drift_table(drifts: Sequence[Drift]) -> str:
+    header = ["drift from training without noise", "after", "measured", "√t law", "grows like"]
+    return markdown_table(
+        [*header, "training went"],
+        [
+            [
+                f"{drift.level}-level DP",
+                f"{len(drift.law)} {drift.over}s",
+                f"{drift.mean[-1]:.3g}",
+                f"{drift.law[-1]:.3g}",
+                f"t^{drift.exponent:.2f}",
+                f"{drift.learnt[-1]:.3g}",
+            ]
             for drift in drifts
-        ),
-        "",
-        _reading(scale, first, dice, drifts),
-        "",
-    ]
-    return "\n".join(lines)
+        ],
+    )
 
 
-def _reading(
-    scale: Scale, first: dict[str, Row], dice: dict[str, list[float]], drifts: Sequence[Drift]
-) -> str:
-    score = {name: statistics.mean(values) for name, values in dice.items()}
-    sentences = [
-        f"At z = {scale.noise_multiplier:g} test Dice is {score[CLIENT]:.3f} with client-level DP, "
-        f"{score[SAMPLE]:.3f} with sample-level DP and {score[PLAIN]:.3f} without privacy."
+def reading(plan: Plan, found: Sequence[Found], drifts: Sequence[Drift]) -> str:
+    """What the numbers say."""
+    runs = {variant: select(found, variant=variant) for variant in NAMES}
+    scores = [
+        f"{statistics.mean(one.test('dice') for one in runs[variant]):.3f} "
+        + ("without privacy" if variant == PLAIN else f"with {NAMES[variant]}")
+        for variant in (CLIENT, SAMPLE, PLAIN)
+        if runs[variant]
     ]
-    for unit in ("hospital", "image"):
-        epsilon = {name: getattr(first[name], f"epsilon_{unit}") for name in (CLIENT, SAMPLE)}
-        best, worst = sorted(epsilon, key=lambda name: epsilon[name])
+    noise = plan.base.privacy.noise_multiplier
+    sentences = [f"At z = {noise:g} test Dice is {', '.join(scores)}."] if scores else []
+    for unit in ("hospital", "image") if runs[CLIENT] and runs[SAMPLE] else ():
+        epsilon = {variant: _epsilons(runs[variant], unit)[0] for variant in (CLIENT, SAMPLE)}
+        best, worst = sorted(epsilon, key=lambda variant: epsilon[variant])
         sentences.append(
-            f"The smaller ε of {unit}s is that of {best}: {_epsilon(epsilon[best])} against "
-            f"{_epsilon(epsilon[worst])}, which is {epsilon[worst] / epsilon[best]:,.3g} times as large."
+            f"The smaller ε of {unit}s is that of {NAMES[best]}: {show_epsilon(epsilon[best])} against "
+            f"{show_epsilon(epsilon[worst])}, which is {epsilon[worst] / epsilon[best]:,.3g} times as large."
         )
     for drift in drifts:
         end = drift.mean[-1]
@@ -164,23 +161,6 @@ def _reading(
             f"{end / drift.learnt[-1]:,.3g} times the way that training without noise went."
         )
     return " ".join(sentences)
-
-
-def _spread(values: Sequence[float]) -> str:
-    mean = f"{statistics.mean(values):.3f}"
-    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
-
-
-def _epsilon(value: float) -> str:
-    return f"{value:,.1f}" if math.isfinite(value) else "∞"
-
-
-def _csv(lines: Sequence[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue().encode()
 
 
 def _drift_lines(drifts: Sequence[Drift]) -> list[dict[str, Any]]:
@@ -199,23 +179,27 @@ _TITLES = {
 }
 
 
-def _picture(scale: Scale, drifts: Sequence[Drift], kind: str) -> bytes:
-    import matplotlib
+def _picture(out: Path, plan: Plan, drifts: Sequence[Drift]) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    figure = Figure(figsize=(10, 5.4), layout="constrained")
-    figure.suptitle(
-        f"How far noise (z = {scale.noise_multiplier:g}) drives the model from training without it"
-    )
-    for place, drift in zip(figure.subplots(1, 2, sharey=True), drifts, strict=True):
+    figure = Figure(figsize=(5 * len(drifts), 5.4), layout="constrained")
+    noise = plan.base.privacy.noise_multiplier
+    figure.suptitle(f"How far noise (z = {noise:g}) drives the model from training without it")
+    for place, drift in zip(
+        figure.subplots(1, len(drifts), sharey=True, squeeze=False)[0], drifts, strict=True
+    ):
         title, law = _TITLES[drift.level]
         times, runs = range(1, len(drift.law) + 1), len(drift.repetitions)
         place.plot(times, drift.law, "k-", linewidth=1, label=f"noise that adds up: {law} ∝ t^0.50")
         for number, path in enumerate(drift.repetitions):
-            label = None if number else f"measured drift, {runs} runs: fitted ∝ t^{drift.exponent:.2f}"
-            place.plot(times, path, "o", color="tab:blue", alpha=0.5, markersize=4, label=label)
-        place.plot(times, drift.learnt, color="tab:green", label="how far training without noise went")
+            label = (
+                None
+                if number
+                else f"measured drift, {runs} run{'s' * (runs > 1)}: fitted ∝ t^{drift.exponent:.2f}"
+            )
+            place.plot(times, path, "o", color="#0072B2", alpha=0.5, markersize=4, label=label)
+        place.plot(times, drift.learnt, "--", color="#009E73", label="how far training without noise went")
         place.set(title=title, xlabel=f"{drift.over} t", xscale="log", yscale="log")
         for axis in (place.xaxis, place.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -227,7 +211,4 @@ def _picture(scale: Scale, drifts: Sequence[Drift], kind: str) -> bytes:
         place.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
     symbols = "c, C clip bounds · K images in a batch · N hospitals · d parameters · η learning rate"
     figure.supxlabel(symbols, fontsize="small")
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "silodp"}):
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    return content.getvalue()
+    write_figure(out, "drift", figure)
