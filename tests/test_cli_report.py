@@ -1,11 +1,13 @@
 """`silodp report` as a person meets it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import blob_cohort
 
@@ -76,6 +78,8 @@ def test_what_cannot_be_done_ends_with_one_line(
         ([folder / "seed-0", "--out", tmp_path / "report.html"], "no report of silodp has this name"),
         ([tmp_path / "nowhere"], "no run is there"),
         ([folder / "seed-0", "--out", tmp_path / "page.txt"], "ends in .html"),
+        ([folder / "seed-0", "--out", tmp_path / "nowhere" / "page.html"], "there is no folder"),
+        ([folder / "seed-0", "--out", "/proc/page.html"], "--out /proc/page.html: cannot be written"),
     ):
         assert report(monkeypatch, *arguments) == 2
         told = capsys.readouterr().err
@@ -83,3 +87,51 @@ def test_what_cannot_be_done_ends_with_one_line(
         assert len(told.strip().splitlines()) == 1
     assert (tmp_path / "report.html").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("summary.json", "{}"), ("metrics.jsonl", '{"round": 1}\n'), ("cohort.json", "{}")]
+)
+def test_a_damaged_run_ends_with_one_line(
+    name: str,
+    content: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(folder, tmp_path / "runs")
+    damaged = tmp_path / "runs" / "seed-1" / name
+    damaged.write_text(content)
+    for chosen in (tmp_path / "runs" / "seed-1", tmp_path / "runs"):  # alone, and among others
+        assert report(monkeypatch, chosen) == 2
+        told = capsys.readouterr().err
+        assert str(damaged) in told
+        assert "restore the file" in told
+        assert len(told.strip().splitlines()) == 1
+
+
+def test_patients_images_only_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 32, 32), dtype=np.uint8)
+    marked = np.zeros((40, 32, 32), np.uint8)
+    marked[:, 8:20, 8:20] = 1
+    np.savez(tmp_path / "files.npz", image=pixels, mask=marked, hospital=np.repeat(["Aarhus", "Bern"], 20))
+    form = {"kind": "npz", "path": str(tmp_path / "files.npz")}
+    tree = {"rounds": 1, "cohort": form, "model": {"features": 2}, "intermediaries": {"rule": "fixed"}}
+    run = train(Experiment.build(tree), out=tmp_path / "run", device="cpu").folder
+    warning = "This page shows patients&#39; images"
+    for options, shown, says in (
+        ([], False, "`silodp report --images` puts them in"),
+        (["--without-images"], False, "as was asked for (--without-images)"),
+        (["--images"], True, warning),
+    ):
+        assert report(monkeypatch, run, *options) == 0
+        page = (run / "report.html").read_text()
+        assert ("data:image/png" in page) is shown
+        assert (warning in page) is shown
+        assert says in page
+        assert ("shows patients' images" in capsys.readouterr().out) is shown
+        assert "Aarhus" in page

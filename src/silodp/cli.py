@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from silodp.cli_data import data
+from silodp.cli_inversion import attack
 from silodp.cli_report import report
 from silodp.cli_study import study
 from silodp.errors import InputError
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.command()(study)
+app.command()(attack)
 app.command()(report)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

@@ -17,18 +17,25 @@ def report(
         Path | None, typer.Option(help="The page; default RUN/report.html, or report.html here for several.")
     ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    without_images: Annotated[
-        bool, typer.Option("--without-images", help="Leave patients' images out of the page.")
-    ] = False,
+    images: Annotated[
+        bool | None,
+        typer.Option(
+            "--images/--without-images",
+            help="Show test images with predictions; default: of synthetic cohorts, never of patients.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Make one HTML page of a run: curves, both ε, results, predictions. It needs no network."""
     from silodp.display import stages
     from silodp.report.page import compose, default_place, refuse_place, write_page
+    from silodp.report.reading import find_runs, read_runs
 
+    read = read_runs(find_runs(runs))
     place = out or default_place(runs)
     refuse_place(place)
     with stages() as on_progress:
-        page = compose(runs, images=not without_images, on_progress=on_progress)
+        page = compose(read, images=images, on_progress=on_progress)
     write_page(page, place)
     print(
         f"{place}: shows patients' images; handle it as you would handle them"

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as xml
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from silodp.report.chart import Chart, Line, draw, is_empty, known
@@ -87,6 +87,29 @@ def test_rounds_are_whole_and_begin_with_the_first() -> None:
     assert ticks[0] == "1"
     assert all(tick.isdigit() for tick in ticks)
     assert 3 <= len(ticks) <= 7
+
+
+@given(st.floats(1e-3, 1e4), st.floats(1, 30), st.sampled_from(["linear", "log"]), st.integers(1, 5))
+@example(2.3, 3.7 / 2.3, "log", 2)  # between two round numbers
+@example(2.3, 1.0, "log", 1)  # a single round
+@example(7.0, 1.0, "log", 5)  # a constant
+def test_values_can_be_read_off_whatever_they_are(low: float, factor: float, scale: str, count: int) -> None:
+    """A point's value follows from its height and two labels of the axis, to the rounding of a drawing."""
+    values = [low * factor ** (number / max(1, count - 1)) for number in range(count)]
+    svg = draw(chart(line(*values), scale=scale))
+    ticks = re.findall(r'y="(-?[\d.]+)" text-anchor="end">([\d.,e+-]+)<', svg)
+    labels = [float(text.replace(",", "")) for _, text in ticks]
+    assert len(labels) >= 2
+    place = math.log10 if scale == "log" else float
+    (first, last), (bottom, top) = (
+        labels[:: len(labels) - 1],
+        [float(y) - 4 for y, _ in ticks][:: len(ticks) - 1],
+    )
+    heights = numbers(svg, r'cy="([\d.]+)"')
+    assert len(heights) == count
+    for height, value in zip(heights, values, strict=True):
+        share = (place(value) - place(first)) / (place(last) - place(first))
+        assert height == pytest.approx(bottom + share * (top - bottom), abs=0.5 + 0.2 * abs(share))
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=40), st.sampled_from(["linear", "log", "whole"]))

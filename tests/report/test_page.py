@@ -437,16 +437,16 @@ def test_several_runs_side_by_side(browser: Browser, pages: dict[str, Path], run
     browser.open(pages["several"])
     table = browser.driver.find_element(By.CSS_SELECTOR, ".scroll table")
     headings = [cell.text for cell in table.find_elements(By.CSS_SELECTOR, "thead th")]
-    assert headings[:5] == ["Run", "Test Dice", "Test AUC", "ε for a hospital", "ε for an intermediary"]
+    assert headings[:5] == ["Run", "ε for a hospital", "ε for an intermediary", "Test Dice", "Test AUC"]
     rows = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")]
             for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]  # fmt: skip
     assert [row[0] for row in rows] == ["A plain", "B mri", "C ct", "D unfinished"]
     mri = summary(runs["mri"])
     assert rows[1][1:5] == [
-        f"{mri['test']['last']['mean']['dice']:.3f}", "–",
         f"{mri['epsilon']['hospital']:,.1f}", f"{mri['epsilon']['intermediary']:,.1f}",
+        f"{mri['test']['last']['mean']['dice']:.3f}", "–",
     ]  # fmt: skip
-    assert rows[0][3:5] == ["∞", "∞"]
+    assert rows[0][1:3] == ["∞", "∞"]
     assert rows[3][-1] == "2 of 3, unfinished"
     assert browser.chart("Dice on validation")["ends"] == ["A", "B", "D"]
     assert browser.chart("AUC on validation")["ends"] == ["C"]
@@ -550,7 +550,13 @@ def test_real_patients_images_are_announced_or_left_out(
     )
     tree = CT | {"cohort": {"kind": "npz", "path": str(tmp_path / "files.npz")}, "name": "real", "rounds": 1}
     run = train(Experiment.build(tree), out=tmp_path / "run", device="cpu").folder
-    page = make_report([run], tmp_path / "with.html")
+    browser.open(make_report([run], tmp_path / "default.html"))
+    assert browser.run("return document.images.length") == 0
+    assert "patients' images" not in browser.text("body")
+    assert browser.text("main").count("`silodp report --images` puts them in") == 1
+    assert browser.chart("ROC")  # a curve shows nobody
+    assert browser.texts("tbody th") == ["Aarhus", "Bern"] * 2  # what they hold, and results
+    page = make_report([run], tmp_path / "with.html", images=True)
     browser.open(page)
     assert "This page shows patients' images" in browser.text("header")
     assert browser.run("return document.images.length") == 8
@@ -561,7 +567,7 @@ def test_real_patients_images_are_announced_or_left_out(
     assert browser.run("return document.images.length") == 0
     assert "patients' images" not in browser.text("body")
     assert "--without-images" in browser.text("main")
-    assert browser.chart("ROC")  # a curve shows nobody
+    assert browser.chart("ROC")
     pixels[0] += 1
     np.savez(
         tmp_path / "files.npz", image=pixels, label=labels, hospital=names, patient=np.arange(60) + 12345600
@@ -576,6 +582,7 @@ def test_real_patients_images_are_announced_or_left_out(
 
 def test_only_a_page_of_ours_is_written_over(runs: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report.html"
+    out.parent.mkdir()
     make_report([runs["unfinished"]], out)
     make_report([runs["unfinished"]], out)
     out.write_text("<p>a thesis</p>")
@@ -588,3 +595,112 @@ def test_only_a_page_of_ours_is_written_over(runs: dict[str, Path], tmp_path: Pa
         make_report([tmp_path / "deep"], tmp_path / "report.html")
     with pytest.raises(InputError, match="give the folder of a run"):
         make_report([], tmp_path / "report.html")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """/proc and /sys take no files, whoever asks."""
+    (tmp_path / "file").write_text("")
+    for out, says in (
+        (tmp_path / "nowhere" / "x.html", "there is no folder .*nowhere; make it"),
+        (tmp_path / "file" / "x.html", "there is no folder"),
+        (Path("/sys/x.html"), r"cannot be written \(.+\); choose another place"),
+        (Path("/proc/x.html"), r"cannot be written \(.+\); choose another place"),
+        (tmp_path / ("x" * 300 + ".html"), "cannot be written"),
+    ):
+        worked: list[str] = []
+        with pytest.raises(InputError, match=says):
+            make_report([runs["ct"]], out, on_progress=lambda stage, *_, worked=worked: worked.append(stage))
+        assert worked == []
+    worked = []
+    make_report([runs["ct"]], tmp_path / "x.html", on_progress=lambda stage, *_: worked.append(stage))
+    assert worked  # the work is told of
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "x.html"]
+
+
+@pytest.mark.parametrize("kind", ["one round", "narrow", "compared"])
+def test_epsilons_between_two_round_numbers(
+    kind: str, browser: Browser, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """ε from 2.6 to 3.7, ε of a single round, and both beside another run."""
+    tree = {key: value for key, value in MRI.items() if key != "budget"} | {
+        "name": "narrow", "rounds": 2, "intermediaries": {"rule": "fixed", "count": 1},
+        "privacy": {"noise_multiplier": 1.3},
+    }  # fmt: skip
+    made = {
+        name: train(Experiment.build(tree | {"name": name, "rounds": rounds}), out=tmp_path / name).folder
+        for name, rounds in (("one", 1), ("two", 2))
+    }
+    chosen = {"one round": [made["one"]], "narrow": [made["two"]], "compared": list(made.values())}[kind]
+    spent = [gaussian_epsilon(math.sqrt(rounds) / 1.3, 0.1) for rounds in (1, 2)]
+    browser.open(make_report(chosen, tmp_path / "report.html"))
+    assert browser.console() == []
+    chart = browser.chart("ε for one hospital" if kind == "compared" else "ε after each round")
+    ticks = [value for value, _ in chart["ticks"]]
+    assert len(ticks) >= 2
+    assert ticks == sorted(set(ticks))
+    said = [float(text.rsplit(": ")[-1]) for text, _ in chart["dots"]]
+    rounds = {"one round": [0], "narrow": [0, 1], "compared": [0, 0, 1]}[kind]
+    assert said == pytest.approx([spent[number] for number in rounds], rel=1e-3)
+    assert ticks[0] < spent[-1] * 1.5
+    assert spent[0] / 1.5 < ticks[-1]
+
+
+@pytest.mark.parametrize("names", [(), ("x" * 40, "with-intermediaries-and_a_long_name", "short")])
+def test_epsilons_of_a_comparison_are_in_the_first_view_of_a_phone(
+    names: tuple[str, ...], browser: Browser, pages: dict[str, Path], runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Runs of one experiment are called by their folders."""
+    copies = [shutil.copytree(runs["unfinished"], tmp_path / name) for name in names]
+    browser.open(make_report(copies, tmp_path / "r.html") if copies else pages["several"], width=375)
+    box, *cells = browser.run(
+        """
+        const box = document.querySelector('.scroll');
+        const cells = [...box.querySelectorAll('tr')].flatMap(row => [...row.children].slice(0, 3));
+        return [box, ...cells].map(node => [node.textContent, node.getBoundingClientRect().right])"""
+    )
+    assert [text for text, _ in cells[:3]] == ["Run", "ε for a hospital", "ε for an intermediary"]
+    assert len(cells) == 3 * (1 + (len(copies) or 4))
+    assert all(right <= box[1] for _, right in cells)
+
+
+def test_names_of_settings_do_not_break_inside_words(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["several"], width=375)
+    torn = browser.run(
+        """
+        const lines = node => {  // the words of a heading, by the height that each letter lies at
+            const found = [];
+            const walk = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+            while (walk.nextNode()) {
+                const text = walk.currentNode;
+                const tops = new Set();
+                for (let at = 0; at < text.length; at++) {
+                    const range = document.createRange();
+                    range.setStart(text, at); range.setEnd(text, at + 1);
+                    if (text.data[at].trim()) tops.add(Math.round(range.getBoundingClientRect().top));
+                }
+                if (tops.size > 1) found.push(text.data);
+            }
+            return found;
+        };
+        return [...document.querySelectorAll('tbody th')].flatMap(lines)"""
+    )
+    assert torn == []
+    names = browser.texts("tbody th")
+    assert "privacy.noise_multiplier" in [name.replace("\n", "") for name in names]
+
+
+def test_the_version_that_trained_it_is_named_where_it_is_known(
+    browser: Browser, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["ct"], run)
+    for said, expected in (("0.5.0 (commit 1a2b3c4)", True), (None, False)):
+        told = {key: value for key, value in summary(run).items() if key != "silodp"}
+        (run / "summary.json").write_text(json.dumps(told | ({"silodp": said} if said else {})))
+        browser.open(make_report([run], tmp_path / "report.html", images=False))
+        text = browser.text("section:last-of-type")
+        assert "Run it again" in text
+        assert ("was trained with silodp 0.5.0 (commit 1a2b3c4)" in text) is expected
+        assert ("trained with" in text) is expected

@@ -6,12 +6,13 @@ Nothing is drawn where a value is missing: a line has a gap there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from markupsafe import Markup, escape
+
+from silodp.report.axis import Axis, fixed_axis, linear_axis, log_axis, number, round_axis
 
 WIDTH, HEIGHT = 360, 220
 TOP, BOTTOM = 22, 38
@@ -110,97 +111,41 @@ def spoken(chart: Chart) -> str:
     return f"{chart.title}. " + "; ".join(told)
 
 
-def number(value: float) -> str:
-    """A number as people read it."""
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:.2g}"
-
-
 @dataclass(frozen=True)
 class _Plot:
     """Where a value lies on the drawing."""
 
     left: float
     right: float
-    x_ticks: list[float]
-    y_ticks: list[float]
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]  # of logarithms on a logarithmic scale
-    log: bool
+    across: Axis
+    up: Axis
 
     @classmethod
     def of(cls, chart: Chart) -> _Plot:
         values = [y for line in chart.lines for _, y in line.points if y is not None and _usable(y, chart)]
         values += [value for value, _ in chart.levels if _usable(value, chart)]
         ends = [x for line in chart.lines for x, _ in line.points]
-        x_range = chart.x_range or _widened(min(ends), max(ends), 0.5)
-        x_ticks = _ticks(min(ends), max(ends), 5, chart.x_range is None)
-        if chart.x_range is None and min(ends) not in x_ticks:  # rounds begin with the first, not with 0
-            near = (max(ends) - min(ends)) / 12
-            x_ticks = [min(ends), *(tick for tick in x_ticks if tick - min(ends) > near)]
+        across = fixed_axis(*chart.x_range) if chart.x_range else round_axis(min(ends), max(ends))
         if chart.scale == "log":
-            low, high = _widened(math.log10(min(values)), math.log10(max(values)), 0.3)
-            low, high = low - (high - low) * 0.08, high + (high - low) * 0.08
-            high += (high - low) * 0.06 * bool(chart.levels)  # room for the label of a level at the top
-            y_ticks = _log_ticks(low, high)
+            up = log_axis(min(values), max(values), room_above=bool(chart.levels))
+        elif chart.y_range:
+            up = fixed_axis(*chart.y_range)
         else:
-            low, high = chart.y_range or _widened(min(0.0, *values), max(values), 1.0)
-            if chart.y_range is None:
-                low, high = _round_ends(low, high, chart.scale == "whole")
-            y_ticks = _ticks(low, high, 5, chart.scale == "whole")
-        left = 14 + LETTER * max((len(number(tick)) for tick in y_ticks), default=1)
+            up = linear_axis(min(values), max(values), whole=chart.scale == "whole")
+        left = 14 + LETTER * max(len(number(tick)) for tick in up.ticks)
         longest = max((len(line.label) for line in chart.lines), default=0)
         right = WIDTH - (12 + LETTER * longest if longest else 10)
-        return cls(left, right, x_ticks, y_ticks, x_range, (low, high), chart.scale == "log")
+        return cls(left, right, across, up)
 
     def x(self, value: float) -> float:
-        low, high = self.x_range
-        return round(self.left + (value - low) / (high - low) * (self.right - self.left), 1)
+        return round(self.left + self.across.share(value) * (self.right - self.left), 1)
 
     def y(self, value: float) -> float:
-        low, high = self.y_range
-        place = math.log10(value) if self.log else value
-        share = min(1.0, max(0.0, (place - low) / (high - low)))
-        return round(HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP), 1)
+        return round(HEIGHT - BOTTOM - self.up.share(value) * (HEIGHT - BOTTOM - TOP), 1)
 
 
 def _usable(value: float | None, chart: Chart) -> bool:
     return value is not None and abs(value) < BEYOND and (chart.scale != "log" or value > 1 / BEYOND)
-
-
-def _widened(low: float, high: float, least: float) -> tuple[float, float]:
-    return (low, high) if high > low else (low - least / 2, high + least / 2)
-
-
-def _locate(low: float, high: float, most: int, whole: bool) -> list[float]:
-    from matplotlib.ticker import MaxNLocator
-
-    locator = MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=whole, min_n_ticks=2)
-    return [float(tick) for tick in locator.tick_values(low, high)]
-
-
-def _round_ends(low: float, high: float, whole: bool) -> tuple[float, float]:
-    """The ticks around a range, so that the largest value lies below the last one."""
-    ticks = _locate(low, high, 5, whole)
-    return ticks[0], ticks[-1]
-
-
-def _ticks(low: float, high: float, most: int, whole: bool) -> list[float]:
-    found = _locate(low, high, most, whole)
-    near = (high - low) * 1e-9
-    return [tick + 0.0 for tick in found if low - near <= tick <= high + near]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two powers of ten, no more than six of them."""
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [step * 10.0**power for power in decades for step in steps]
-        ticks = [tick for tick in ticks if low <= math.log10(tick) <= high]
-        if len(ticks) <= 6:
-            break
-    return ticks[:: 1 + (len(ticks) - 1) // 6] or [10 ** ((low + high) / 2)]
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> Markup:
@@ -211,11 +156,11 @@ def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") 
 
 def _grid(plot: _Plot, chart: Chart) -> Iterable[Markup]:
     bottom = HEIGHT - BOTTOM
-    for tick in plot.y_ticks:
+    for tick in plot.up.ticks:
         y = plot.y(tick)
         yield Markup('<path class="grid" d="M{} {}H{}"/>').format(plot.left, y, plot.right)
         yield _text(plot.left - 5, y + 4, number(tick), "end")
-    for tick in plot.x_ticks:
+    for tick in plot.across.ticks:
         yield _text(plot.x(tick), bottom + 15, number(tick), "middle")
     yield Markup('<path class="axis" d="M{} {}H{}"/>').format(plot.left, bottom, plot.right)
     yield _text(2, 12, chart.y_label, kind="unit")

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from silodp.display import show_epsilon
@@ -20,6 +21,7 @@ from silodp.report.reading import Run, find_runs, read_runs
 HERE = Path(__file__).parent
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
+NOT_OURS = "a file that is no report of silodp has this name"
 
 
 @dataclass(frozen=True)
@@ -29,21 +31,23 @@ class Page:
 
 
 def make_report(
-    runs: Sequence[Path], out: Path, *, images: bool = True, on_progress: OnProgress | None = None
+    runs: Sequence[Path], out: Path, *, images: bool | None = None, on_progress: OnProgress | None = None
 ) -> Path:
     """Writes the page of one run or several.
 
     Args:
         runs: folders of runs, or folders with runs in them.
-        out: the file; another page of ours is replaced, anything else is not.
-        images: whether the page may show test images, which are patients' where the cohort is not synthetic.
+        out: the file, in a folder that is there; another page of ours is replaced, anything else is not.
+        images: whether the page may show test images, which are patients' where the cohort is not synthetic;
+            None: those of synthetic cohorts only.
         on_progress: told (stage, done, total) where data are read and models asked.
 
     Returns:
         `out`.
     """
+    read = read_runs(find_runs(runs))
     refuse_place(out)
-    return write_page(compose(runs, images=images, on_progress=on_progress), out)
+    return write_page(compose(read, images=images, on_progress=on_progress), out)
 
 
 def default_place(runs: Sequence[Path]) -> Path:
@@ -52,31 +56,42 @@ def default_place(runs: Sequence[Path]) -> Path:
 
 
 def refuse_place(out: Path) -> None:
-    """Nobody's file is lost: only a page of ours is written over."""
+    """Before any work is done: nobody's file is lost, and the page can be written.
+
+    Only a page of ours is written over.
+    """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out}: a report is a page; give a name that ends in .html")
-    if out.is_dir():
-        raise InputError(f"--out {out}: a folder has this name; choose another one")
-    if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
-        raise InputError(
-            f"--out {out}: a file that is no report of silodp has this name; move it or choose another one"
-        )
+    try:
+        if out.is_dir():
+            raise InputError(f"--out {out}: a folder has this name; choose another one")
+        if not out.parent.is_dir():
+            raise InputError(f"--out {out}: there is no folder {out.parent}; make it or choose another one")
+        if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
+            raise InputError(f"--out {out}: {NOT_OURS}; move it or choose another one")
+        # Rights do not tell for sure (a read-only disk, /proc); a file without a name does, and is gone.
+        with TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(out, error) from None
 
 
 def write_page(page: Page, out: Path) -> Path:
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.html.encode())
     except OSError as error:
-        raise InputError(f"--out {out}: cannot be written ({error.strerror}); choose another place") from None
+        raise _unwritable(out, error) from None
     return out
 
 
-def compose(paths: Sequence[Path], *, images: bool = True, on_progress: OnProgress | None = None) -> Page:
+def _unwritable(out: Path, error: OSError) -> InputError:
+    return InputError(f"--out {out}: cannot be written ({error.strerror}); choose another place with --out")
+
+
+def compose(
+    runs: Sequence[Run], *, images: bool | None = None, on_progress: OnProgress | None = None
+) -> Page:
     """The page of these runs."""
-    if not paths:
-        raise InputError("report: give the folder of a run, such as runs/demo-1")
-    runs = read_runs(find_runs(paths))
     predictions = [predict(run, images=images, on_progress=on_progress) for run in runs]
     shows_patients = any(found.of_patients for found in predictions)
     from silodp import __version__

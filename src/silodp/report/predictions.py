@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[str, int, int], None]
 
+AS_ASKED = "Images are left out, as was asked for (--without-images)."
+PATIENTS_STAY = (
+    "The test images are of patients, so they are left out; `silodp report --images` puts them in."
+)
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -35,10 +40,20 @@ class Predictions:
     of_patients: bool = False
 
 
-def predict(run: Run, *, images: bool = True, on_progress: OnProgress | None = None) -> Predictions:
-    """Loads the cohort and the model, and lets it predict."""
+def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | None = None) -> Predictions:
+    """Loads the cohort and the model, and lets it predict.
+
+    Args:
+        images: whether to show test images; None: only those that are nobody's, of a synthetic cohort.
+        on_progress: told (stage, done, total).
+    """
+    synthetic = run.experiment.cohort.kind.startswith("synthetic")
+    shown = synthetic if images is None else images
+    without = AS_ASKED if images is False else PATIENTS_STAY
     if why := _out_of_reach(run):
         return Predictions(f"{why}, so there are no predictions.")
+    if not shown and run.experiment.task == "segmentation":  # all that there is are images
+        return Predictions(without)
     from safetensors import SafetensorError
 
     from silodp.cohorts import load_cohort
@@ -59,11 +74,8 @@ def predict(run: Run, *, images: bool = True, on_progress: OnProgress | None = N
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
     with _threads(run.experiment.threads):
-        found = _predictions(cohort, partial(_logits, trainer, parameters), run, images, tell)
-    if images:
-        real = not run.experiment.cohort.kind.startswith("synthetic")
-        return replace(found, of_patients=real)
-    return replace(found, missing="Images are left out, as was asked for (--without-images).")
+        found = _predictions(cohort, partial(_logits, trainer, parameters), run, shown, tell)
+    return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
 
 def _predictions(

@@ -7,13 +7,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
+from silodp.report.shape import CohortShape, RoundShape, SummaryShape, expect
 from silodp.run_folder import RunFolder, read_experiment
 from silodp.statement import Statement, read_statement
 from silodp.tasks import task_named
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+LEAVE_OUT = "restore the file, or remove it to leave that part out"
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Reads runs in the order given; several get letters to be told apart by."""
+    if not folders:
+        raise InputError("report: give the folder of a run, such as runs/demo-1")
     experiments = [read_experiment(folder) for folder in folders]
     names = [experiment.name for experiment in experiments]
     if len(set(names)) < len(names):  # seeds of one experiment, say
@@ -95,7 +103,10 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _read(folder: Path, experiment: Experiment, name: str, label: str) -> Run:
     metrics = RunFolder(folder).metrics()  # before the ledger, which only grows
-    cohort, summary = _json(folder / "cohort.json"), _json(folder / "summary.json")
+    for number, record in enumerate(metrics, start=1):
+        expect(RoundShape, record, f"{folder / 'metrics.jsonl'}, line {number}", "restore the file")
+    cohort = _json(folder / "cohort.json", CohortShape)
+    summary = _json(folder / "summary.json", SummaryShape)
     statement: Statement | None = None
     problems: tuple[str, ...] = ()
     begun = bool(metrics) or summary is not None or (folder / "ledger.jsonl").exists()
@@ -108,7 +119,7 @@ def _read(folder: Path, experiment: Experiment, name: str, label: str) -> Run:
     return Run(folder, label, name, experiment, metrics, cohort or {}, summary, statement, problems)
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _json(path: Path, shape: type[BaseModel]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
@@ -116,7 +127,8 @@ def _json(path: Path) -> dict[str, Any] | None:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise InputError(f"{path}: not a file of silodp; restore it, or remove it to leave that part out")
+        raise InputError(f"{path}: not a file of silodp; {LEAVE_OUT}")
+    expect(shape, content, path, LEAVE_OUT)
     return content
 
 

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from markupsafe import Markup
 
 from silodp.display import show_epsilon
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.reading import Run
 
 MOST_CLASSES = 4  # counted in a table of their own columns
+LONGEST_WORD = 20  # letters
+BREAKS = re.compile(r"(?<=[\s._/])")
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     bar: float | None = None  # percent of the column that a bar fills
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has to break inside a word, since no column is that wide."""
+        return any(len(word) > LONGEST_WORD for word in BREAKS.split(self.text))
+
+    @property
+    def breakable(self) -> Markup:
+        """The text, with places for a line to break after dots and underscores."""
+        return Markup("<wbr>").join(BREAKS.split(self.text))
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,9 @@ def results(run: Run) -> Table | None:
     return Table(
         f"Test results of the last model (round {last['round']}), and of the best round ({best['round']})",
         tuple(headings),
-        tuple(row(name, last["hospitals"][name], best["hospitals"][name]) for name in last["hospitals"]),
+        tuple(
+            row(name, last["hospitals"][name], best["hospitals"].get(name, {})) for name in last["hospitals"]
+        ),
         row("Mean over hospitals", last["mean"], best["mean"]),
     )
 
@@ -83,12 +100,11 @@ def _cell(value: Any, name: str, with_bar: bool) -> Cell:
 
 
 def comparison(runs: Sequence[Run]) -> Table:
-    """Several runs, a row each: test results and ε, hospital first."""
+    """Several runs, a row each: ε, hospital first, then test results, which a phone has to scroll to."""
     headlines = list(dict.fromkeys(run.headline for run in runs))
     images = any(run.statement is not None and run.statement.image is not None for run in runs)
-    headings = ["Run", *(f"Test {metric(name).name}" for name in headlines)]
-    headings += ["ε for a hospital", "ε for an intermediary", *(["ε for an image"] if images else [])]
-    headings += ["δ", "v", "z", "Rounds"]
+    headings = ["Run", "ε for a hospital", "ε for an intermediary", *(["ε for an image"] if images else [])]
+    headings += [*(f"Test {metric(name).name}" for name in headlines), "δ", "v", "z", "Rounds"]
     rows = []
     for run in runs:
         test = run.test("last")
@@ -96,7 +112,8 @@ def comparison(runs: Sequence[Run]) -> Table:
             _cell(test["mean"].get(name) if test and run.headline == name else None, name, True)
             for name in headlines
         ]
-        rows.append((Cell(f"{run.label} {run.name}"), *metrics, *map(Cell, _privacy(run, images))))
+        epsilons, rest = (map(Cell, texts) for texts in _privacy(run, images))
+        rows.append((Cell(f"{run.label} {run.name}"), *epsilons, *metrics, *rest))
     return Table(
         "The runs side by side; test results of the last model, mean over hospitals",
         tuple(headings),
@@ -104,10 +121,11 @@ def comparison(runs: Sequence[Run]) -> Table:
     )
 
 
-def _privacy(run: Run, images: bool) -> list[str]:
+def _privacy(run: Run, images: bool) -> tuple[list[str], list[str]]:
+    """The ε of a run, and what they rest on."""
     statement, private = run.statement, run.experiment.privacy
     if statement is None:
-        return ["–"] * (5 + images) + [f"{run.rounds}"]
+        return ["–"] * (2 + images), ["–", "–", "–", f"{run.rounds}"]
     star = " *" if statement.unprotected and run.is_protected else ""
     texts = [show_epsilon(run.epsilon(unit)) + star for unit in ("hospital", "intermediary")]
     if images:
@@ -115,7 +133,7 @@ def _privacy(run: Run, images: bool) -> list[str]:
     least, most = statement.intermediaries
     parts = str(most) if least == most else f"{least}–{most}"
     done = f"{run.rounds}" + ("" if run.summary else f" of {run.experiment.rounds}, unfinished")
-    return [*texts, f"{statement.delta:g}", parts, f"{private.noise_multiplier:g}", done]
+    return texts, [f"{statement.delta:g}", parts, f"{private.noise_multiplier:g}", done]
 
 
 def differences(runs: Sequence[Run]) -> Table | None:

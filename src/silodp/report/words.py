@@ -158,9 +158,15 @@ def facts(run: Run) -> list[tuple[str, str]]:
     found.append(("Model", f"{NETWORKS[experiment.model.kind]}{size}"))
     found.append(("Training", _training(run)))
     found.append(("Noise", _noise(run)))
-    if run.summary and (baseline := describe_baseline(run.summary)):
-        found.append(("To beat", baseline[0].upper() + baseline[1:] + "."))
+    if baseline := _baseline(run):
+        found.append(("To beat", sentence(baseline)))
     return found
+
+
+def _baseline(run: Run) -> str:
+    test = run.test("last")
+    defined = run.summary is not None and test is not None and test["mean"].get("auc") is not None
+    return describe_baseline(run.summary) if run.summary and defined else ""
 
 
 def _training(run: Run) -> str:

@@ -1,0 +1,151 @@
+"""What an attack leaves behind: attack.json, attack.csv, attack.md and a sheet of originals and guesses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+from silodp.errors import InputError
+from silodp.files import to_json, write_atomically
+from silodp.inversion.attack import AttackResult
+
+WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
+
+
+def free_place(name: str) -> Path:
+    """attacks/NAME-k with the first k that is free."""
+    number = 1
+    while (path := Path("attacks") / f"{name}-{number}").exists():
+        number += 1
+    return path
+
+
+def refuse_used(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"--out {out}: exists already; give a new folder")
+
+
+def write_attack(result: AttackResult, out: Path) -> None:
+    """attack.json comes last: where it is, everything is."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "attack.csv", _csv(result))
+    write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
+    write_atomically(out / "sheet.png", _sheet(result))
+    write_atomically(out / "attack.json", (to_json(result.to_dict(), indent=1) + "\n").encode())
+
+
+def shows_patients(result: AttackResult) -> bool:
+    return not result.cohort.startswith("synthetic")
+
+
+def rows(result: AttackResult) -> list[list[str]]:
+    """A line a view: what was seen, both ε of that round (hospital first), SSIM, a blind guess, PSNR."""
+    return [
+        [
+            name,
+            score.words,
+            _epsilon(score.epsilon_hospital),
+            _epsilon(score.epsilon_intermediary),
+            f"{score.mean_ssim:.3f}",
+            f"{_mean(score.baseline_ssim):.3f}",
+            f"{_mean(score.psnr):.1f}",
+        ]
+        for name, score in result.scores.items()
+    ]
+
+
+HEADER = ("view", "what the attacker sees", "ε hospital", "ε intermediary", "SSIM", "blind guess", "PSNR, dB")
+
+
+def markdown(result: AttackResult) -> str:
+    lines = [list(HEADER), ["---"] * len(HEADER), *rows(result)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n{verdict(result)}"
+
+
+def verdict(result: AttackResult) -> str:
+    """What the numbers allow to say; ε is of one round."""
+    settings, scores = result.settings, result.scores
+    said = [
+        f"{settings.images} images of {result.victim} ({result.cohort}), {settings.batch} in a step, labels "
+        f"{settings.labels}; SSIM 1 is the image itself; ε is of the one round that is attacked."
+    ]
+    control = scores.get("control")
+    if control is not None:
+        works = control.mean_ssim >= 0.5 and control.mean_ssim > _mean(control.baseline_ssim) + 0.1
+        said.append(
+            f"The control reaches SSIM {control.mean_ssim:.3f}: "
+            + (
+                "the attack works where it should."
+                if works
+                else "the attack does not work even there, so that low figures elsewhere mean nothing."
+            )
+        )
+    own = scores.get("own network")
+    if own is not None and control is not None and own.mean_ssim < 0.5 <= control.mean_ssim:
+        said.append(
+            f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise: that this "
+            "attack fails there is no protection, and a low SSIM under noise there would prove nothing."
+        )
+    return " ".join(said)
+
+
+def _epsilon(value: float) -> str:
+    from silodp.display import show_epsilon
+
+    return show_epsilon(value)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _csv(result: AttackResult) -> bytes:
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    columns = ("ssim", "psnr", "baseline_ssim")
+    writer.writerow(["view", "epsilon_hospital", "epsilon_intermediary", "image", *columns])
+    for name, score in result.scores.items():
+        for number in range(len(score.ssim)):
+            figures = [getattr(score, column)[number] for column in columns]
+            writer.writerow([name, score.epsilon_hospital, score.epsilon_intermediary, number, *figures])
+    return file.getvalue().encode()
+
+
+def _sheet(result: AttackResult) -> bytes:
+    """A row an image; the original, then what each view gave."""
+    from matplotlib.figure import Figure
+
+    count, names = len(result.originals), list(result.scores)
+    figure = Figure(figsize=(2.1 * (len(names) + 1), 2.3 * count + 1.0), layout="constrained")
+    places = figure.subplots(count, len(names) + 1, squeeze=False)
+    for row in range(count):
+        _show(places[row][0], result.originals[row])
+        places[row][0].set_ylabel(f"image {row + 1}")
+        for column, name in enumerate(names, start=1):
+            _show(places[row][column], result.guesses[name][row])
+            places[row][column].set_xlabel(f"SSIM {result.scores[name].ssim[row]:.2f}")
+    places[0][0].set_title("the image itself", fontsize=9)
+    for column, name in enumerate(names, start=1):
+        score = result.scores[name]
+        bound = "no privacy"
+        if math.isfinite(score.epsilon_hospital):
+            bound = f"ε hospital {_epsilon(score.epsilon_hospital)}"
+        words = score.words.replace(", ", ",\n")
+        places[0][column].set_title(f"{name}\n{words}\n{bound}", fontsize=9)
+    figure.suptitle("What an attacker rebuilds from one round (SSIM 1 is the image itself)", fontsize=11)
+    if shows_patients(result):
+        figure.supxlabel(WARNING, fontsize=8)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130)
+    return content.getvalue()
+
+
+def _show(place: Any, image: Any) -> None:
+    pixels = ((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
+    place.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+    place.set_xticks([])
+    place.set_yticks([])

@@ -1,0 +1,138 @@
+"""Gradient inversion: images whose gradient points the way an observed update does (Geiping et al. 2020).
+
+Minimises 1 − cos(gradient of the guess, −update) + weight · total variation over the pixels, with Adam, from
+several random starts; the best match wins. Unknown masks are found along with the images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard the attacker tries.
+
+    Attributes:
+        restarts: random starts.
+        iterations: steps of Adam from each.
+        total_variation: weight of the smoothness of the guess.
+    """
+
+    restarts: int = 2
+    iterations: int = 500
+    learning_rate: float = 0.05
+    total_variation: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the attacker found.
+
+    Attributes:
+        images: (n, channels, height, width) between −1 and 1.
+        targets: classes or masks that went with them, as found or as known.
+        mismatch: 1 − cosine; 0 is a perfect match.
+    """
+
+    images: Tensor
+    targets: Tensor
+    mismatch: float
+
+
+def invert_update(
+    network: nn.Module,
+    loss: Loss,
+    update: Tensor,
+    start: tuple[float, torch.Size],
+    targets: Tensor | None,
+    unknown: tuple[int, ...],
+    search: Search,
+    generator: torch.Generator,
+    on_step: Callable[[], None] | None = None,
+) -> Guess:
+    """The best guess of the images behind an update.
+
+    Args:
+        network: at the parameters the update started from.
+        loss: mean loss of a batch from (logits, targets); it must take soft masks where none are known.
+        update: Δ as one vector, in the order of the network's trainable parameters.
+        start: mean brightness of images of this kind, and the shape of the batch.
+        targets: classes or masks; None where masks must be found.
+        unknown: the shape of masks to be found.
+        search: how hard to try.
+        generator: of the random starts, on the CPU.
+        on_step: called after every step.
+    """
+    guesses = (
+        _one_start(network, loss, update, start, targets, unknown, search, generator, on_step)
+        for _ in range(search.restarts)
+    )
+    return min(guesses, key=lambda guess: guess.mismatch)
+
+
+def _one_start(
+    network: nn.Module,
+    loss: Loss,
+    update: Tensor,
+    start: tuple[float, torch.Size],
+    targets: Tensor | None,
+    unknown: tuple[int, ...],
+    search: Search,
+    generator: torch.Generator,
+    on_step: Callable[[], None] | None,
+) -> Guess:
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    wanted = -update / update.norm().clamp_min(1e-30)
+    brightness, shape = start
+    images = (brightness + 0.3 * torch.randn(shape, generator=generator)).clamp(-1, 1).to(update.device)
+    images.requires_grad_()
+    free = [images]
+    if targets is None:
+        hidden = (0.01 * torch.randn(unknown, generator=generator)).to(update.device).requires_grad_()
+        free.append(hidden)
+    optimizer = torch.optim.Adam(free, search.learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, search.iterations)
+
+    def believed() -> Tensor:
+        return targets if targets is not None else hidden.sigmoid()
+
+    def mismatch() -> Tensor:
+        gradients = torch.autograd.grad(
+            loss(network(images), believed()), parameters, create_graph=True
+        )  # fmt: skip
+        flat = flatten(gradients)
+        cosine: Tensor = flat @ wanted / flat.norm().clamp_min(1e-30)
+        return 1 - cosine
+
+    for _ in range(search.iterations):
+        cost = mismatch() + search.total_variation * total_variation(images)
+        for tensor, gradient in zip(free, torch.autograd.grad(cost, free), strict=True):
+            tensor.grad = gradient
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            images.clamp_(-1, 1)
+        if on_step is not None:
+            on_step()
+    return Guess(images.detach(), believed().detach(), float(mismatch().detach()))
+
+
+def flatten(tensors: tuple[Tensor, ...]) -> Tensor:
+    """Gradients as one vector in the order of a `FlatModel`: 4D weights lie channels-last in it."""
+    return torch.cat(
+        [(tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor).reshape(-1) for tensor in tensors]
+    )
+
+
+def total_variation(images: Tensor) -> Tensor:
+    """Mean absolute difference of neighbouring pixels."""
+    down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
+    across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
+    return down + across
