@@ -22,6 +22,7 @@ from silodp.hospital import Hospital
 from silodp.privacy.accountants import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
 from silodp.run_folder import RunFolder
+from silodp.version import version
 
 METRIC_KEYS = {
     "round", "intermediaries", "clip_bound", "noise_std", "xi", "phi", "lambda", "cosine_std", "epsilon",
@@ -53,6 +54,7 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
     assert set(rounds[0]) >= METRIC_KEYS
     assert set(rounds[0]["validation"]["hospitals"]) == {"hospital-0", "hospital-1", "hospital-2"}
     summary = json.loads((result.folder / "summary.json").read_text())
+    assert summary["silodp"] == version()
     assert {"last", "best"} == set(summary["test"])
     assert set(summary["test"]["last"]["mean"]) == {"dice", "iou", "hd95"}
     stored = load_file(result.folder / "model.safetensors")

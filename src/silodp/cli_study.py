@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.studies.study import Study
 
 
 def study(
@@ -38,12 +41,16 @@ def study(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Repeat a table or figure of the paper: csv, Markdown and pictures, ours beside the paper's numbers."""
+    """Repeat a table or figure of the paper: csv, Markdown and pictures, ours beside the paper's numbers.
+
+    Try one in seconds: silodp study table1-prostate --scale smoke. Without a name: the list of all.
+    """
     from silodp.display import stages
     from silodp.studies import study_named, study_names
     from silodp.studies.planning import make_plan
     from silodp.studies.running import run_study
     from silodp.studies.study import SCALES
+    from silodp.studies.workers import terminated_like_interrupted
 
     if name is None:
         _list([study_named(one) for one in study_names()])
@@ -54,35 +61,44 @@ def study(
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs {jobs}: at least one")
     words = [word for word in sys.argv[1:] if word != "--resume"]
-    with stages() as on_progress:
-        plan = make_plan(
-            chosen.task,
-            scale,
-            cohort=cohort,
-            seeds=seeds,
-            first_seed=seed,
-            changes=changes or (),
-            command=shlex.join(["silodp", *words]),
-            on_read=lambda done, total: on_progress("reading files", done, total),
-        )
-        try:
+    try:
+        with terminated_like_interrupted(), stages() as on_progress:
+            plan = make_plan(
+                chosen.task,
+                scale,
+                cohort=cohort,
+                seeds=seeds,
+                first_seed=seed,
+                changes=changes or (),
+                settable=chosen.settable,
+                command=shlex.join(["silodp", *words]),
+                on_read=lambda done, total: on_progress("reading files", done, total),
+            )
             folder = run_study(
                 chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
             )
-        except KeyboardInterrupt:
-            print("silodp: stopped; go on with the same command and --resume", file=sys.stderr)
-            raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        print("silodp: stopped; go on with the same command and --resume", file=sys.stderr)
+        raise typer.Exit(130) from None
     print((folder / "table.md").read_text(encoding="utf-8"))
     print(f"study folder: {folder}")
 
 
-def _list(studies: list[Any]) -> None:
+def _list(studies: list[Study]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from silodp.studies.planning import make_plan
+
     table = Table(box=None, pad_edge=False)
-    for column in ("study", "what it is"):
-        table.add_column(column)
+    table.add_column("study", no_wrap=True)
+    table.add_column("runs", justify="right")
+    table.add_column("what it is")
     for one in studies:
-        table.add_row(one.name, one.title)
-    Console().print(table)
+        cells = one.cells(make_plan(one.task, "small"))
+        table.add_row(one.name, str(len({cell.folder_name for cell in cells})), one.title)
+    console = Console()
+    console.print(table)
+    console.print(
+        "runs: with one seed at --scale small; studies share runs, each is run once", highlight=False
+    )

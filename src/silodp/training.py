@@ -33,6 +33,7 @@ from silodp.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.run_folder import RunFolder, read_experiment, refuse_used
 from silodp.sketch import signs
 from silodp.tasks import task_named
+from silodp.version import version
 
 log = logging.getLogger("silodp")
 
@@ -81,7 +82,7 @@ def train(
     """
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
-    run = _Run(experiment, cohort, model, _device(device), on_read)
+    run = _Run(experiment, cohort, model, device_named(device), on_read)
     folder = RunFolder.create(path, run.experiment)
     try:
         ledger = folder.ledger()
@@ -103,7 +104,7 @@ def resume(
     """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
     files = RunFolder.open(Path(folder))
     try:
-        run = _Run(read_experiment(files.path), cohort, model, _device(device), on_read)
+        run = _Run(read_experiment(files.path), cohort, model, device_named(device), on_read)
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)
@@ -143,6 +144,7 @@ class _Run:
         self.task = task_named(experiment.task)
         refuse_other_targets(self.cohort, self.task)
         self.device = device
+        self.version = version()  # now: a checkout may move on while the run does
         network = copy.deepcopy(model) if model is not None else named_network(experiment, self.cohort)
         self.model = FlatModel(network, device)
         at_samples = None
@@ -302,6 +304,7 @@ class _Run:
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
             "device": _device_name(self.device),
             "torch": torch.__version__,
+            "silodp": self.version,
         }
         tensors = self.model.named_tensors(self.state.parameters)
         folder.save_model("model.safetensors", tensors)
@@ -311,7 +314,7 @@ class _Run:
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"--device {name}: choose auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():

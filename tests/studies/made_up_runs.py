@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from silodp.files import to_json
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.studies.study import Cell, Found, Plan, Study
 
@@ -45,7 +46,7 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
         "device": "none",
         "torch": "0",
     }
-    (run / "summary.json").write_text(json.dumps(facts | summary))
+    (run / "summary.json").write_text(to_json(facts | summary))
     return Found(cell, run)
 
 

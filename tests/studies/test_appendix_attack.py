@@ -11,6 +11,7 @@ from made_up_runs import fabricate
 from silodp.studies.appendix_attack import ATTACK, sentences
 from silodp.studies.paper import inversion_ssim
 from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
 from silodp.studies.study import Cell, Found
 from silodp.studies.table1 import PROSTATE
 
@@ -23,7 +24,9 @@ def attacked(
     """Runs with these scores; a control where there is one."""
     found = fabricate(ATTACK, PLAN, out, lambda _: {"dice": 0.5, "iou": 0.3}, lambda _: 7)
     for one in found:
-        views = {"release": {"ssim": ssim(one.cell), "psnr": 11.5, "baseline_ssim": baseline}}
+        z, split = one.cell.columns["z"], one.cell.columns["intermediaries"] == "with"
+        name = ("intermediaries" if split else "DP-FedAvg") if z else "own network"
+        views = {name: {"ssim": ssim(one.cell), "psnr": 11.5, "baseline_ssim": baseline}}
         if control is not None:
             views["control"] = {"ssim": control, "psnr": 20.0, "baseline_ssim": baseline}
         (one.folder / "attack").mkdir(exist_ok=True)
@@ -49,7 +52,7 @@ def test_the_table_has_both_epsilons_the_blind_guess_and_the_paper(tmp_path: Pat
     ATTACK.write(tmp_path, PLAN, found)
     text = (tmp_path / "table.md").read_text()
     assert "| DP-FedAvg + intermediaries | 0.5 | 3,634.7 | 86.4 | 0.250 | 0.200 | 11.5 | 0.01 |" in text
-    assert "| without privacy | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – |" in text
+    assert "| without privacy, own network | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – |" in text
     with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["ssim"]) for row in rows] == pytest.approx([0.3, 0.27, 0.27, 0.25, 0.25, 0.23, 0.23])
@@ -76,3 +79,19 @@ def test_a_control_no_better_than_a_blind_guess_is_none(tmp_path: Path) -> None:
 def test_what_noise_leaves_is_counted_from_the_blind_guess(tmp_path: Path, ssim: float, gain: str) -> None:
     said = sentences(PLAN, attacked(tmp_path, lambda _: ssim))[1]
     assert f"DP-FedAvg + intermediaries at z = 0.5 {gain} (ε = 3,634.7 for a hospital)" in said
+
+
+def test_the_study_trains_then_attacks(tmp_path: Path) -> None:
+    """End to end at smoke scale: every run has the views that its row needs."""
+    plan = make_plan("prostate", "smoke")
+    out = run_study(ATTACK, plan, tmp_path, jobs=1, device="cpu")
+    views = {
+        path.parent.parent.name.rsplit("-", 1)[0]: set(json.loads(path.read_text())["views"])
+        for path in tmp_path.glob("runs/*/attack/attack.json")
+    }
+    assert views == {
+        "fedavg-no-privacy-seed0": {"control", "own network"},
+        "fedavg-z0.5-seed0": {"DP-FedAvg"},
+        "fedavg-z0.5-split-seed0": {"intermediaries"},
+    }
+    assert "| DP-FedAvg + intermediaries | 0.5 |" in (out / "table.md").read_text()

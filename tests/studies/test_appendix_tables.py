@@ -154,6 +154,18 @@ def test_comparisons_follow_from_the_numbers(tmp_path: Path, gains: tuple[float,
     assert "in the paper it is higher at every z (+0.292 at z = 0.3, +0.408 at z = 0.5" in said
 
 
+def test_what_is_undefined_is_said(tmp_path: Path) -> None:
+    gain = dict(zip(SMALL.noise, (0.1, math.nan, 0.3), strict=True))
+    found = fabricate(ROUNDS, SMALL, tmp_path, by_split(gain), lambda _: 10)
+    said = compare(SMALL, found, WITH_SPLITTING, WITHOUT_SPLITTING)
+    assert "is higher at every z (+0.100 at z = 0.3, +0.300 at z = 0.7, undefined at z = 0.5); in the" in said
+    ROUNDS.write(tmp_path, SMALL, found)
+    assert "nan" not in (tmp_path / "table.md").read_text()
+    lost = fabricate(ROUNDS, SMALL, tmp_path, by_split(dict.fromkeys(SMALL.noise, math.nan)), lambda _: 3)
+    said = compare(SMALL, lost, WITH_SPLITTING, WITHOUT_SPLITTING)
+    assert "test Dice is undefined at z = 0.3, undefined at z = 0.5, undefined at z = 0.7; in the" in said
+
+
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     found = fabricate(ROUNDS, SMALL, tmp_path, by_split(dict.fromkeys(SMALL.noise, 0.1)), lambda _: 3)
     rest = [one for one in found if one.cell.columns["intermediaries"] == "with"]

@@ -76,7 +76,8 @@ def test_every_file_is_there_and_nothing_trains_again(out: Path) -> None:
     }  # fmt: skip
     text = (folder / "table.md").read_text()
     assert text.index("ε hospital") < text.index("ε intermediary")
-    assert "no ε covers it." in text  # C is the median; v is fixed
+    assert "C is the exact median of the norms: no ε covers it." in text  # v is fixed
+    assert "ξ, φ, λ and cosines are un-noised, written down for study: no ε covers them." in text
 
 
 def test_v_is_what_the_smallest_hospital_allows(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_the_papers_claims_are_confirmed_where_they_hold(tmp_path: Path) -> None
     # z√d/N with d = 10,000; quartiles of 0.5, 1, 3 times the median
     assert "| 0.3 | 20.0 | 20.0 | 10.0 | 4 | 5.00 | 5.00 (3.75–10.00) | 1.10 (1.10–1.10) |" in text
     assert "has no images" not in text
+    assert "ξ, φ, λ and cosines are un-noised" in text
 
 
 def test_the_papers_claims_are_denied_where_they_fail(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def write(folder: Path, without: list[float], with_: list[float]) -> str:
 def test_claims_that_hold(tmp_path: Path) -> None:
     text = write(tmp_path, [0.3, 0.25, 0.2], [0.1, 0.1, 0.1])
     assert "a smaller spread with intermediaries, holds at every z (3 of 3)" in text
+    assert "ξ, φ, λ and cosines are un-noised" in text
     assert "falls with z for DP-FedAvg without intermediaries, holds: 0.300 at z = 0.3" in text
     assert "| 0.3 | 20.0 | 20.0 | 10.0 | 3 | 0.300 (0.290–0.310) | 0.100 (0.100–0.100) | -0.200 |" in text
     assert "2 seeds" in text

@@ -104,14 +104,14 @@ def write(folder: Path, without: dict[int, float], with_: dict[int, float], seed
 def test_a_method_that_is_stable_is_called_so(tmp_path: Path) -> None:
     text = write(tmp_path, {2: 0.1, 6: 0.4}, {2: 0.6, 6: 0.7})
     assert (
-        "Without intermediaries the dice goes from 0.400 with 6 hospitals to 0.100 with 2 (-0.300, 75% lost)"
+        "Without intermediaries the Dice goes from 0.400 with 6 hospitals to 0.100 with 2 (-0.300, 75% lost)"
         in text
     )
     assert (
-        "With intermediaries the dice goes from 0.700 with 6 hospitals to 0.600 with 2 (-0.100, 14% lost)"
+        "With intermediaries the Dice goes from 0.700 with 6 hospitals to 0.600 with 2 (-0.100, 14% lost)"
         in text
     )
-    assert "loses a smaller part when hospitals leave, as in the paper; with intermediaries the dice" in text
+    assert "loses a smaller part when hospitals leave, as in the paper; with intermediaries the Dice" in text
     assert "is higher at 2 of 2 N" in text
     # The paper prints Dice for all six at z = 0.3 only, in its table 1.
     row = "| 6 | 0.1 | 20.0 | 20.0 | 10.0 | 1 | 0.400 | 0.700 | +0.300 | 0.414 ± 0.039 | 0.706 ± 0.015 |"
@@ -126,6 +126,16 @@ def test_a_method_that_is_not_is_called_so(tmp_path: Path) -> None:
     text = write(tmp_path / "risen", {2: 0.5, 6: 0.4}, {2: 0.7, 6: 0.7})
     assert "0.400 with 6 hospitals to 0.500 with 2 (+0.100)." in text
     assert "DP-FedAvg does not lose when hospitals leave, unlike in the paper" in text
+
+
+def test_what_is_undefined_is_named_and_left_out(tmp_path: Path) -> None:
+    nan = math.nan
+    text = write(tmp_path, {2: 0.1, 4: nan, 6: 0.4}, {2: 0.6, 4: 0.5, 6: 0.7})
+    assert "is higher at 2 of 2 N. The Dice is undefined for without, N = 4." in text
+    assert "| 1 | – (0 of 1 seeds defined) | 0.500 | – | – | – |" in text
+    assert "nan" not in text
+    picture = (tmp_path / "figure2c.svg").read_text()
+    assert "<!-- Test Dice when fewer hospitals train (z = 0.3) -->" in picture  # a title that claims nothing
 
 
 def test_several_seeds_and_single_runs(tmp_path: Path) -> None:

@@ -112,5 +112,21 @@ def test_the_verdict_follows_from_the_numbers(tmp_path: Path, gain: float, words
     assert f"with v = {2 if gain > 0 else 1} at ε = 6.8 ({max(0.5, 0.5 + gain) + 0.005:.3f})" in said
     one_helped = [one for one in found if one.cell.columns["method"] != "DP-FedAvg"]
     assert "of 3 pairs" in verdict(plan, one_helped)
+    assert f"from {gain:+.3f} to {gain:+.3f}." in said
     MATCHED.write(tmp_path, plan, found)
     assert f"{gain:+.3f}" in (tmp_path / "table.md").read_text()
+
+
+def test_the_verdict_gives_the_range_and_names_what_is_undefined(tmp_path: Path) -> None:
+    gains = {"DP-FedAvg": -0.2, "DP-FedAdam": 0.05, "DP-FedNova": 0.0, "DP2-RMSProp": math.nan}
+
+    def metrics(cell: Cell) -> dict[str, float]:
+        split = cell.columns["intermediaries"] == "with"
+        return {"dice": 0.5 + (gains[str(cell.columns["method"])] if split else 0)}
+
+    said = verdict(PLAN, fabricate(MATCHED, PLAN, tmp_path, metrics))
+    assert "in 1 of 3 pairs: -0.050 in the mean, from -0.200 to +0.050." in said
+    assert "Undefined: DP2-RMSProp, v = 2, z_h = 0.5." in said
+    assert "DP-FedAdam with v = 2 at ε = 6.8 (0.550)" in said
+    gains |= dict.fromkeys(gains, math.nan)
+    assert "to compare. Undefined: DP-FedAvg" in verdict(PLAN, fabricate(MATCHED, PLAN, tmp_path, metrics))

@@ -11,6 +11,11 @@ from silodp.studies.paper import SITES, appendix, noise_multipliers, printed, ta
 from silodp.studies.planning import make_plan
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.mark.parametrize(("task", "z"), [("prostate", (0.3, 0.5, 0.7)), ("ich", (0.5, 1.0, 1.5))])
 def test_scales(task: str, z: tuple[float, ...]) -> None:
     for scale in ("smoke", "small", "paper"):
@@ -56,8 +61,8 @@ def test_changes_and_seeds() -> None:
         make_plan("prostate", "small", changes=["local.batch=3"])
 
 
-def _npz(path: Path, **more: object) -> str:
-    chance = np.random.default_rng(0)
+def _npz(path: Path, seed: int = 0, **more: object) -> str:
+    chance = np.random.default_rng(seed)
     images = chance.integers(0, 255, (120, 32, 32), dtype=np.uint8)
     masks = (images > 128).astype(np.uint8)
     np.savez(path, image=images, mask=masks, patient=np.arange(120), **more)  # type: ignore[arg-type]
@@ -83,6 +88,62 @@ def test_files_that_name_hospitals_keep_them(tmp_path: Path) -> None:
     assert (cohort.partition, cohort.hospitals) == (None, None)
 
 
+def test_other_images_are_other_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is overwritten, and one reached by another way; synthetic images are their settings."""
+    monkeypatch.chdir(tmp_path)
+
+    def name(*changes: str, cohort: str | None = None) -> str:
+        return make_plan("prostate", "smoke", cohort=cohort, changes=changes).cell(0.5, True, 0).folder_name
+
+    _npz(tmp_path / "slices.npz")
+    first = name(cohort="slices.npz")
+    assert name(cohort=str(tmp_path / "slices.npz")) == first
+    typed = ("cohort.kind=npz", "cohort.path=slices.npz", "cohort.hospitals=6", "cohort.image_size=32")
+    second = name(*typed)
+    plan = make_plan("prostate", "smoke", cohort="slices.npz")
+    assert plan.cell(0.5, True, 0).experiment.cohort.path == str(tmp_path / "slices.npz")
+    _npz(tmp_path / "slices.npz", seed=1)
+    assert name(cohort="slices.npz") != first
+    assert name(*typed) != second
+    assert make_plan("prostate", "smoke").data == ""
+
+
+def test_files_for_another_task_are_refused(tmp_path: Path) -> None:
+    masks = _npz(tmp_path / "masks.npz")
+    with pytest.raises(InputError, match=r"masks\.npz: its targets are masks, this study needs classes"):
+        make_plan("ich", "smoke", cohort=masks)
+    images = np.random.default_rng(0).integers(0, 255, (120, 32, 32), dtype=np.uint8)
+    np.savez(tmp_path / "classes.npz", image=images, label=np.arange(120) % 2, patient=np.arange(120))
+    classes = str(tmp_path / "classes.npz")
+    with pytest.raises(InputError, match=r"classes\.npz: its targets are classes, this study needs masks"):
+        make_plan("prostate", "smoke", cohort=classes)
+    with pytest.raises(InputError, match="task = segmentation: the targets have shape"):
+        make_plan(
+            "prostate", "smoke", changes=["cohort.kind=npz", f"cohort.path={classes}", "cohort.hospitals=3"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "instead"),
+    [
+        ("privacy.noise_multiplier=1", "--only z0.5"),
+        ("privacy={noise_multiplier=1}", "--only z0.5"),
+        ("server.optimizer=fedadam", "--only fedadam"),
+        ("seed=3", "use --seed"),
+        ("name=mine", "--out"),
+        ("task=classification", "another study"),
+    ],
+)
+def test_what_cells_set_themselves_is_refused(change: str, instead: str) -> None:
+    with pytest.raises(InputError, match=f"--set {change.split('=')[0]}: .*{instead}"):
+        make_plan("prostate", "smoke", changes=[change])
+
+
+def test_a_servers_rate_that_is_typed_is_taken() -> None:
+    plan = make_plan("ich", "small", changes=["server.learning_rate=0.5"])
+    assert plan.cell(1.0, True, 0, optimizer="fedadam").experiment.server.learning_rate == 0.5
+
+
 def test_a_path_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="nowhere: nothing is there"):
         make_plan("prostate", "smoke", cohort="nowhere")
@@ -104,6 +165,16 @@ def test_printed_figures() -> None:
         rows = printed()["table1"][task]["rows"]
         assert len(rows) == 8
         assert all(len(cell) == 4 for row in rows.values() for cell in row.values())
+
+
+def test_studies_stand_in_the_papers_order() -> None:
+    groups = [
+        name.split("-")[0] for name in study_names() if name not in ("sample-vs-client", "matched-privacy")
+    ]
+    assert list(dict.fromkeys(groups)) == [
+        "table1", "figure1b", "figure2a", "figure2b", "figure2c", "figure2d", "appendix",
+    ]  # fmt: skip
+    assert study_names()[-2:] == ["sample-vs-client", "matched-privacy"]
 
 
 def test_every_study_has_its_name() -> None:

@@ -26,7 +26,10 @@ def note(experiment: Experiment, folder: Path, device: str) -> None:
         file.write(f"{os.getpid()}\n")
     if experiment.seed == 13:
         raise InputError("seed = 13: bad luck")
-    (folder / "summary.json").write_text(json.dumps({"seed": experiment.seed, "device": device}))
+    if experiment.seed == 14:
+        raise ZeroDivisionError
+    summary = {"seed": experiment.seed, "device": device, "epsilon": {}, "test": {}}
+    (folder / "summary.json").write_text(json.dumps(summary))
 
 
 def write_seeds(out: Path, plan: Plan, found: Any) -> None:
@@ -91,9 +94,24 @@ def test_one_cell_that_fails_stops_no_other(tmp_path: Path, plan: Plan, jobs: in
         InputError, match=r"1 of 3 cells failed \(fedavg-z0.5-split-seed13: seed = 13: bad luck\)"
     ):
         run_study(counting(0, 13, 2), plan, tmp_path, jobs=jobs, on_cell=lambda *cell: seen.append(cell))
-    assert seen == [("cells", 1, 3), ("cells", 2, 3)]
+    assert seen == [("cells", 0, 3), ("cells", 1, 3), ("cells", 2, 3)]  # a bar from the start
+    assert not (tmp_path / "counting-smoke" / "errors.txt").exists()  # the line says it all
     assert not (tmp_path / "counting-smoke" / "table.md").exists()
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_nobody_foresaw_is_kept_with_its_traceback(tmp_path: Path, plan: Plan, jobs: int) -> None:
+    errors = tmp_path / "counting-smoke" / "errors.txt"
+    with pytest.raises(InputError, match=r"seed14: ZeroDivisionError\); the whole story is in .*errors\.txt"):
+        run_study(counting(0, 14, 2), plan, tmp_path, jobs=jobs)
+    text = errors.read_text()
+    assert text.startswith("fedavg-z0.5-split-seed14-")
+    assert "in note\n" in text
+    run_study(counting(0, 2, 14), plan, tmp_path / "fine", jobs=1, only="seed0")
+    (tmp_path / "runs" / text.split()[0] / "summary.json").write_text('{"seed": 1, "epsilon": 1, "test": 1}')
+    run_study(counting(0, 14, 2), plan, tmp_path, jobs=1, resume=True)
+    assert not errors.exists()  # of an earlier time
 
 
 def test_several_cells_at_a_time_run_in_processes_of_their_own(tmp_path: Path, plan: Plan) -> None:
@@ -109,9 +127,46 @@ def test_a_started_study_asks_for_resume_and_for_the_same_settings(tmp_path: Pat
         run_study(counting(0), plan, tmp_path, jobs=1)
     with pytest.raises(InputError, match="other settings"):
         run_study(counting(1), plan, tmp_path, jobs=1, resume=True)
-    (tmp_path / "counting-smoke" / "study.json").write_text("[")
-    with pytest.raises(InputError, match=r"study\.json: not a study"):
-        run_study(counting(0), plan, tmp_path, jobs=1, resume=True)
+    for content in ("[", "[]", "{}", '{"cells": 3}'):
+        (tmp_path / "counting-smoke" / "study.json").write_text(content)
+        with pytest.raises(InputError, match=r"study\.json: not a study"):
+            run_study(counting(0), plan, tmp_path, jobs=1, resume=True)
+
+
+def test_a_started_study_may_grow(tmp_path: Path, plan: Plan) -> None:
+    """From --only to all, or to more seeds; what ran is kept, and study.json has the later command."""
+    run_study(counting(0, 1), plan, tmp_path, jobs=1, only="seed1")
+    later = replace(plan, command="silodp study counting")
+    run_study(counting(0, 1, 2), later, tmp_path, jobs=1, resume=True)
+    assert sorted(times(tmp_path).values()) == [1, 1, 1]
+    assert (tmp_path / "counting-smoke" / "table.md").read_text() == "0 1 2"
+    content = json.loads((tmp_path / "counting-smoke" / "study.json").read_text())
+    assert content["command"] == "silodp study counting"
+    assert len(content["cells"]) == 3
+    with pytest.raises(InputError, match="other settings"):  # fewer: the files would say less than before
+        run_study(counting(0, 1), plan, tmp_path, jobs=1, resume=True)
+
+
+def test_what_cannot_work_claims_no_folder(tmp_path: Path, plan: Plan) -> None:
+    with pytest.raises(InputError, match="--device tpu: choose"):
+        run_study(counting(0), plan, tmp_path / "out", jobs=1, device="tpu")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"--out .*file: .*file is a file, not a folder; give another --out"):
+        run_study(counting(0), plan, tmp_path / "file", jobs=1)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", ""])
+def test_a_damaged_summary_is_named_before_anything_trains(tmp_path: Path, plan: Plan, content: str) -> None:
+    cell = counting(0).cells(plan)[0]
+    path = tmp_path / "runs" / cell.folder_name / "summary.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"seed0-\w+/summary.json: damaged; remove this file and go on with"):
+        run_study(counting(1, 0), plan, tmp_path, jobs=1)
+    assert not times(tmp_path)
+    path.unlink()
+    run_study(counting(1, 0), plan, tmp_path, jobs=1, resume=True)
 
 
 def test_only_names_what_there_is(tmp_path: Path, plan: Plan) -> None:

@@ -18,7 +18,7 @@ from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
 from silodp.studies.sample_vs_client import SAMPLE_VS_CLIENT, train_keeping_models
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, reading
-from silodp.studies.study import Cell, Found
+from silodp.studies.study import Cell, Found, Plan
 
 PLAN = make_plan("prostate", "smoke")
 ROUNDS, STEPS, REPETITIONS = 3, 6, 2
@@ -41,6 +41,11 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 def cell(variant: str) -> Cell:
     return next(cell for cell in SAMPLE_VS_CLIENT.cells(PLAN) if cell.columns["variant"] == variant)
+
+
+def noisy_plan(*changes: str, seeds: int = 1) -> Plan:
+    settable = SAMPLE_VS_CLIENT.settable
+    return make_plan("prostate", "smoke", changes=changes, seeds=seeds, settable=settable)
 
 
 def test_it_writes_every_file(folder: Path) -> None:
@@ -133,8 +138,8 @@ def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
 
 def test_what_is_asked_for_goes_before_the_scale_and_the_four_runs_stay_apart() -> None:
     changes = ["rounds=5", "model.features=2", "clipping.rule=quantile", "privacy.noise_multiplier=0.8"]
-    changes += ["checkpoint_every=3", "seed=7"]
-    plan = make_plan("prostate", "smoke", changes=changes, seeds=2)
+    changes += ["checkpoint_every=3"]
+    plan = noisy_plan(*changes, seeds=2)
     cells = SAMPLE_VS_CLIENT.cells(plan)
     assert {cell.experiment.rounds for cell in cells} == {5}
     assert {cell.experiment.model.features for cell in cells} == {2}
@@ -150,7 +155,26 @@ def test_what_is_asked_for_goes_before_the_scale_and_the_four_runs_stay_apart() 
     assert {cell.experiment.checkpoint_every for cell in cells} == {1}
     assert {cell.experiment.seed for cell in cells} == {0, 1}
     with pytest.raises(InputError, match="this study is about noise"):
-        SAMPLE_VS_CLIENT.cells(make_plan("prostate", "smoke", changes=["privacy.noise_multiplier=0"]))
+        SAMPLE_VS_CLIENT.cells(noisy_plan("privacy.noise_multiplier=0"))
+
+
+def test_a_value_that_the_preset_has_too_is_heeded() -> None:
+    """The smoke preset has 48 slices, this study takes 60."""
+    assert cell(PLAIN).experiment.cohort.slices == 60
+    cells = SAMPLE_VS_CLIENT.cells(noisy_plan("cohort.slices=48"))
+    assert {cell.experiment.cohort.slices for cell in cells} == {48}
+
+
+def test_one_round_has_no_drift_to_follow() -> None:
+    with pytest.raises(InputError, match="rounds = 1: this study follows drift over rounds; set rounds=2"):
+        SAMPLE_VS_CLIENT.cells(noisy_plan("rounds=1"))
+    assert len(SAMPLE_VS_CLIENT.cells(noisy_plan("rounds=2"))) == 4 + REPETITIONS
+
+
+def test_what_every_run_sets_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--set checkpoint_every: sample-vs-client has its own"):
+        run_study(SAMPLE_VS_CLIENT, noisy_plan("checkpoint_every=3"), tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_small_scale_is_the_documented_one() -> None:

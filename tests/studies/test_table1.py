@@ -1,6 +1,7 @@
 """Table 1 at its smallest: every cell is there, ε are the closed forms, sentences follow from the numbers."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from made_up_runs import made_up, rows
 
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.studies import study_named
+from silodp.studies.output import caution, run_rows, setting
 from silodp.studies.paper import METHODS
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
@@ -79,13 +81,77 @@ def test_the_sentence_says_which_pairs_go_against_the_paper(tmp_path: Path) -> N
         tmp_path / "good", plan, {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): 0.3}
     )
     assert direction(plan, good) == (
-        "With intermediaries the dice is at least as good in all 4 pairs, as in the paper."
+        "With intermediaries the Dice is at least as good in all 4 pairs, as in the paper."
     )
     bad = fabricate(
         tmp_path / "bad", plan, {(False, 0): 0.5, (False, 1): 0.5, (True, 0): 0.4, (True, 1): 0.5}
     )
     assert "worse in 4 of 4 pairs: DP-FedAvg at z = 0.5 (-0.050)" in direction(plan, bad)
     assert direction(plan, []) == "No pair of runs with and without intermediaries."
+
+
+def test_what_is_undefined_is_never_as_in_the_paper(tmp_path: Path) -> None:
+    """A Dice of NaN, written as null, in one of two seeds, then in both."""
+    plan = make_plan("prostate", "smoke", seeds=2)
+    one = {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): math.nan}
+    found = fabricate(tmp_path / "one", plan, one)
+    write(tmp_path, plan, found)
+    text = (tmp_path / "table.md").read_text()
+    assert "| 0.300 ± 0.141 | 0.500 (1 of 2 seeds defined) | +0.200 |" in text
+    lost = fabricate(tmp_path / "all", plan, one | {(True, 0): math.nan})
+    write(tmp_path, plan, lost)
+    text = (tmp_path / "table.md").read_text()
+    assert "| 0.300 ± 0.141 | – (0 of 2 seeds defined) | – |" in text
+    assert "as in the paper." not in text
+    assert "nan" not in text
+    names = "DP-FedAvg at z = 0.5; DP-FedAdam at z = 0.5; DP-FedNova at z = 0.5; DP2-RMSProp at z = 0.5"
+    assert direction(plan, lost) == f"No pair of runs can be compared. The Dice is undefined for {names}."
+    mixed = [run for run in lost if run.cell.columns["method"] != "DP-FedAvg"]
+    mixed += [run for run in found if run.cell.columns["method"] == "DP-FedAvg"]
+    assert direction(plan, mixed).startswith(
+        "With intermediaries the Dice is at least as good in the one pair, as in the paper. The Dice is und"
+    )
+
+
+def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
+    """Of two seeds one ends with v = 10, one with 9."""
+    plan = make_plan("prostate", "smoke", seeds=2)
+    found = [
+        made_up(tmp_path, cell, [{"intermediaries": 10 - int(cell.columns["seed"])}]) for cell in cells(plan)
+    ]
+    write(tmp_path, plan, found)
+    text = (tmp_path / "table.md").read_text()
+    assert "| 9, 10 |" in text
+    assert "| v, last round | Dice: without |" in text
+
+
+def test_the_caution_is_about_the_rules_that_ran(tmp_path: Path) -> None:
+    def said(**changes: str) -> str:
+        settings = {key.replace("__", "."): value for key, value in changes.items()}
+        plan = make_plan("prostate", "smoke", changes=[f"{key}={value}" for key, value in settings.items()])
+        return caution(plan, [made_up(tmp_path, plan.cell(0.5, True, 0), [{}])])
+
+    assert (
+        "C is the exact median of the norms and v follows from un-noised norms: no ε covers these" in said()
+    )
+    assert "program v follows from un-noised norms: no ε covers it" in said(clipping__rule="quantile")
+    assert "C is the exact median of the norms: no ε covers it" in said(intermediaries__rule="fixed")
+    both = said(intermediaries__rule="fixed", clipping__rule="quantile")
+    assert "authors" not in both
+    assert "on test images, mean over hospitals, one seed; no ε covers them." in both
+
+
+def test_versions_and_parts_are_named(tmp_path: Path) -> None:
+    """A run of an older silodp did not write down which it was."""
+    plan = make_plan("prostate", "smoke")
+    found = [made_up(tmp_path, cell, [{}]) for cell in cells(plan)]
+    made_up(tmp_path, found[0].cell, [{}], silodp="0.1.0 (abc1234+changes)")
+    assert "silodp 0.1.0 (abc1234+changes), unknown." in setting(plan, found)
+    assert "a part of the study" not in setting(plan, found)
+    part = setting(replace(plan, only="fedavg"), found)
+    assert "This is a part of the study: only the runs with «fedavg» in their names (--only)." in part
+    versions = [row["silodp"] for row in run_rows(found)]
+    assert versions == ["0.1.0 (abc1234+changes)"] + ["unknown"] * 11
 
 
 def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from silodp.studies.output import (
@@ -13,10 +13,13 @@ from silodp.studies.output import (
     WITH,
     WITHOUT,
     between,
+    distinct,
     markdown_table,
+    mean_test,
     run_rows,
     select,
     show_printed,
+    signed,
     spread,
     write_csv,
     write_figure,
@@ -82,7 +85,7 @@ def write_table(
 
 def _table(plan: Plan, found: Sequence[Found], rows: Sequence[Row], z: float) -> str:
     first, second = (METRIC_NAMES[metric] for metric in plan.metrics)
-    header = ["method", "ε hospital", "ε intermediary", "v", "rounds", first, second]
+    header = ["method", "ε hospital", "ε intermediary", "v, last round", "rounds", first, second]
     header += [f"paper: {first}", second]
     lines = []
     for row in rows:
@@ -92,8 +95,8 @@ def _table(plan: Plan, found: Sequence[Found], rows: Sequence[Row], z: float) ->
                 row.name,
                 between([one.epsilon("hospital") for one in runs]),
                 between([one.epsilon("intermediary") for one in runs]),
-                ", ".join(sorted({str(one.summary["intermediaries"]) for one in runs})) or "–",
-                ", ".join(sorted({str(one.summary["rounds"]) for one in runs})) or "–",
+                distinct(runs, "intermediaries"),
+                distinct(runs, "rounds"),
                 *(spread([one.test(metric) for one in runs]) for metric in plan.metrics),
                 *(show_printed(row.paper(z), place) for place in (0, 1)),
             ]
@@ -107,26 +110,27 @@ def compare(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> str:
     for z in plan.noise:
         mine, theirs, papers = row.of(found, z), other.of(found, z), (row.paper(z), other.paper(z))
         if mine and theirs:
-            changes[z] = mean(one.test(metric) for one in mine) - mean(one.test(metric) for one in theirs)
+            changes[z] = mean_test(mine, metric) - mean_test(theirs, metric)
         if papers[0] and papers[1]:
             printed[z] = papers[0][0] - papers[1][0]
     if not changes:
         return f"{row.name} against {other.name}: no pair of runs."
     return (
-        f"{row.name} against {other.name}: test {METRIC_NAMES[metric]} is {_all_or_some(changes)} "
-        f"({_listed(changes)}); in the paper it is {_all_or_some(printed)} ({_listed(printed)})."
+        f"{row.name} against {other.name}: test {METRIC_NAMES[metric]} is {_changed(changes)}; in the paper "
+        f"it is {_changed(printed)}."
     )
 
 
-def _all_or_some(changes: Mapping[float, float]) -> str:
-    up = sum(change > 0 for change in changes.values())
-    if up in (0, len(changes)):
-        return f"higher at {'every' if up else 'no'} z"
-    return f"higher at {up} of {len(changes)} z"
-
-
-def _listed(changes: Mapping[float, float]) -> str:
-    return ", ".join(f"{change:+.3f} at z = {z:g}" for z, change in changes.items())
+def _changed(changes: Mapping[float, float]) -> str:
+    """«higher at 2 of 3 z (+0.100 at z = 0.3, …)»."""
+    known = {z: change for z, change in changes.items() if not math.isnan(change)}
+    undefined = [f"undefined at z = {z:g}" for z in changes if z not in known]
+    if not known:
+        return ", ".join(undefined)
+    up = sum(change > 0 for change in known.values())
+    where = {0: "no", len(known): "every"}.get(up, f"{up} of {len(known)}")
+    listed = [f"{signed(change)} at z = {z:g}" for z, change in known.items()]
+    return f"higher at {where} z ({', '.join(listed + undefined)})"
 
 
 def cost(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> str:
@@ -162,7 +166,7 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found], rows: Sequence[Row],
             "label": row.name,
         }
         levels = [z for z in plan.noise if row.of(found, z)]
-        ours.plot(levels, [mean(one.test(metric) for one in row.of(found, z)) for z in levels], **style)
+        ours.plot(levels, [mean_test(row.of(found, z), metric) for z in levels], **style)
         values = {z: row.paper(z) for z in plan.noise}
         known = {z: value[0] for z, value in values.items() if value}
         paper.plot(list(known), list(known.values()), markerfacecolor="none", **style)

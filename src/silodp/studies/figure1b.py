@@ -20,7 +20,7 @@ from silodp.studies.output import (
     write_figure,
     write_markdown,
 )
-from silodp.studies.over_rounds import need_diagnostics
+from silodp.studies.over_rounds import UNNOISED, need_diagnostics
 from silodp.studies.study import Cell, Found, Plan, Scale, Study
 
 _COUNTS: Mapping[Scale, Sequence[int]] = {
@@ -80,6 +80,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
         "The paper prints a picture without numbers, and the laws ξ = ξ₁/v and φ = φ₁·v (its Eq. 3), "
         "from which λ = λ₁/v² follows."
     )
+    parts.append(UNNOISED)
     write_markdown(out, "Figure 1(b), prostate: noise level and diversity over v", plan, found, parts)
     _picture(out, found, values, fits)
 

@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from silodp.intermediary import closed_form
-from silodp.studies.output import between, markdown_table, run_rows, write_csv, write_figure, write_markdown
+from silodp.studies.output import (
+    between,
+    distinct,
+    markdown_table,
+    pair,
+    run_rows,
+    write_csv,
+    write_figure,
+    write_markdown,
+)
 from silodp.studies.over_rounds import (
+    UNNOISED,
     Groups,
     draw_distributions,
     fedavg_cells,
@@ -22,7 +32,6 @@ from silodp.studies.over_rounds import (
     middle_half,
     most_over_least,
     need_diagnostics,
-    pair,
     round_rows,
 )
 from silodp.studies.study import Cell, Found, Plan, Study
@@ -47,7 +56,14 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
         "left out. Expected is N·λ = z√d/(N·v²), which needs no data: the norm of the noise over N·v updates "
         "of norm C."
     )
-    parts = [explanation, _table(plan, found, groups), _reading(groups), *_capped(rows), in_words("a")]
+    parts = [
+        explanation,
+        _table(plan, found, groups),
+        _reading(groups),
+        *_capped(rows),
+        in_words("a"),
+        UNNOISED,
+    ]
     write_markdown(out, "Figure 2(a), prostate: the ratio λ over rounds", plan, found, parts)
     _picture(out, plan, groups)
 
@@ -66,7 +82,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
     header += ["expected without", "N·λ without: median (middle half)", "with"]
     rows = []
     for z in plan.noise:
-        without, with_ = pair(found, z)
+        without, with_ = pair(found, z=z)
         if not (without or with_):
             continue
         one = (without or with_)[0]
@@ -77,7 +93,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
                 between([one.epsilon("hospital") for one in without]),
                 between([one.epsilon("hospital") for one in with_]),
                 between([one.epsilon("intermediary") for one in with_]),
-                ", ".join(sorted({str(one.summary["intermediaries"]) for one in with_})) or "–",
+                distinct(with_, "intermediaries"),
                 f"{expected:.2f}",
                 middle_half(groups.get((z, "without"))),
                 middle_half(groups.get((z, "with"))),

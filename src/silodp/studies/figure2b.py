@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from silodp.studies.output import between, markdown_table, run_rows, write_csv, write_figure, write_markdown
+from silodp.studies.output import (
+    between,
+    distinct,
+    markdown_table,
+    pair,
+    run_rows,
+    write_csv,
+    write_figure,
+    write_markdown,
+)
 from silodp.studies.over_rounds import (
+    UNNOISED,
     Groups,
     draw_distributions,
     fedavg_cells,
@@ -18,7 +28,6 @@ from silodp.studies.over_rounds import (
     medians,
     middle_half,
     need_diagnostics,
-    pair,
     round_rows,
 )
 from silodp.studies.study import Cell, Found, Plan, Study
@@ -40,7 +49,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
         "the N·v intermediaries with the method. The round that only measures (its update is not applied) "
         "is left out."
     )
-    parts = [explanation, _table(plan, found, groups), _reading(groups), in_words("b")]
+    parts = [explanation, _table(plan, found, groups), _reading(groups), in_words("b"), UNNOISED]
     write_markdown(out, "Figure 2(b), prostate: spread of the updates' directions", plan, found, parts)
     figure, axes = draw_distributions(plan, groups, "std of cosine(update, aggregate)\n(lower: more alike)")
     axes.set_ylim(bottom=0)
@@ -58,7 +67,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
     without_, with__ = medians(groups, "without"), medians(groups, "with")
     rows = []
     for z in plan.noise:
-        without, with_ = pair(found, z)
+        without, with_ = pair(found, z=z)
         if without or with_:
             known = z in without_ and z in with__
             rows.append(
@@ -67,7 +76,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
                     between([one.epsilon("hospital") for one in without]),
                     between([one.epsilon("hospital") for one in with_]),
                     between([one.epsilon("intermediary") for one in with_]),
-                    ", ".join(sorted({str(one.summary["intermediaries"]) for one in with_})) or "–",
+                    distinct(with_, "intermediaries"),
                     middle_half(groups.get((z, "without")), 3),
                     middle_half(groups.get((z, "with")), 3),
                     f"{with__[z] - without_[z]:+.3f}" if known else "–",

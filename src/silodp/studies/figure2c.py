@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from silodp.errors import InputError
 from silodp.studies.output import (
+    METRIC_NAMES,
     WITH,
     WITHOUT,
     between,
+    distinct,
     markdown_table,
+    mean_test,
     run_rows,
     show_printed,
+    signed,
     spread,
     write_csv,
     write_figure,
@@ -68,7 +72,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
         f"validation and test images, so that every number is of the same test images, those of all {total}. "
         "δ follows N by the paper's rule, 10^-k ≤ 1/N: compare the ε of rows with the same δ only."
     )
-    parts = [explanation, _table(plan, found), reading(means, metric), in_words("c")]
+    parts = [explanation, _table(plan, found), reading(means, METRIC_NAMES[metric]), in_words("c")]
     write_markdown(out, "Figure 2(c), prostate: fewer hospitals", plan, found, parts)
     _picture(out, plan, found, means)
 
@@ -101,7 +105,7 @@ def _points(found: Sequence[Found], metric: str) -> list[dict[str, Any]]:
 def _means(found: Sequence[Found], metric: str) -> Means:
     return {
         word: {
-            members: mean(one.test(metric) for one in runs)
+            members: mean_test(runs, metric)
             for members in _members(found)
             if (runs := _runs(found, members, word))
         }
@@ -112,7 +116,7 @@ def _means(found: Sequence[Found], metric: str) -> Means:
 def _table(plan: Plan, found: Sequence[Found]) -> str:
     metric, rows = plan.metrics[0], []
     header = ["hospitals N", "δ", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
-    header += [f"{metric}: without", "with", "gain", "paper: without", "with"]
+    header += [f"{METRIC_NAMES[metric]}: without", "with", "gain", "paper: without", "with"]
     for members in _members(found):
         without, with_ = _runs(found, members, "without"), _runs(found, members, "with")
         as_printed = [
@@ -121,17 +125,16 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
             else "–"
             for split in (False, True)
         ]
-        ours = [[one.test(metric) for one in runs] for runs in (without, with_)]
         rows.append(
             [
                 str(members),
-                ", ".join(sorted({f"{one.summary['delta']:g}" for one in (*without, *with_)})),
+                distinct([*without, *with_], "delta"),
                 between([one.epsilon("hospital") for one in without]),
                 between([one.epsilon("hospital") for one in with_]),
                 between([one.epsilon("intermediary") for one in with_]),
-                ", ".join(sorted({str(one.summary["intermediaries"]) for one in with_})) or "–",
-                *map(spread, ours),
-                f"{mean(ours[1]) - mean(ours[0]):+.3f}" if all(ours) else "–",
+                distinct(with_, "intermediaries"),
+                *(spread([one.test(metric) for one in runs]) for runs in (without, with_)),
+                signed(mean_test(with_, metric) - mean_test(without, metric)),
                 *as_printed,
             ]
         )
@@ -141,7 +144,11 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
 def reading(means: Means, metric: str) -> str:
     """What is lost from the most hospitals to the fewest, and whether the method loses a smaller part."""
     sentences, lost = [], {}
-    for word, values in means.items():
+    known = {
+        word: {n: value for n, value in values.items() if not math.isnan(value)}
+        for word, values in means.items()
+    }
+    for word, values in known.items():
         if len(values) > 1:
             fewest, most = min(values), max(values)
             change = values[fewest] - values[most]
@@ -149,7 +156,7 @@ def reading(means: Means, metric: str) -> str:
             share = f", {lost[word]:.0%} lost" if lost[word] > 0 else ""
             sentences.append(
                 f"{word.capitalize()} intermediaries the {metric} goes from {values[most]:.3f} with {most} "
-                f"hospitals to {values[fewest]:.3f} with {fewest} ({change:+.3f}{share})."
+                f"hospitals to {values[fewest]:.3f} with {fewest} ({signed(change)}{share})."
             )
     if len(lost) == 2:
         if lost["without"] <= 0:
@@ -158,11 +165,14 @@ def reading(means: Means, metric: str) -> str:
             verdict = "The method loses a smaller part when hospitals leave, as in the paper"
         else:
             verdict = "The method does not lose a smaller part when hospitals leave, unlike in the paper"
-        both = [n for n in means["with"] if n in means["without"]]
-        better = [n for n in both if means["with"][n] > means["without"][n]]
+        both = [n for n in known["with"] if n in known["without"]]
+        better = [n for n in both if known["with"][n] > known["without"][n]]
         sentences.append(
             f"{verdict}; with intermediaries the {metric} is higher at {len(better)} of {len(both)} N."
         )
+    undefined = [f"{word}, N = {n}" for word in means for n in means[word] if n not in known[word]]
+    if undefined:
+        sentences.append(f"The {metric} is undefined for {'; '.join(undefined)}.")
     return " ".join(sentences) or "Too few runs to compare numbers of hospitals."
 
 
@@ -185,9 +195,9 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found], means: Means) -> Non
                 markerfacecolor="none", label=f"{word}, the paper (its table 1)",
             )  # fmt: skip
     axes.set(xlabel="hospitals that train, N", xticks=_members(found), ylim=(0, 1))
-    axes.set_ylabel(f"test {metric.title()} on all hospitals' images\n(higher is better)")
+    axes.set_ylabel(f"test {METRIC_NAMES[metric]} on all hospitals' images\n(higher is better)")
     axes.set_title(
-        f"With fewer hospitals the noise weighs more (z = {plan.noise[0]:g})",
+        f"Test {METRIC_NAMES[metric]} when fewer hospitals train (z = {plan.noise[0]:g})",
         loc="left",
         fontsize="medium",
     )

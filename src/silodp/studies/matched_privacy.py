@@ -16,9 +16,12 @@ from silodp.errors import InputError
 from silodp.studies.output import (
     METRIC_NAMES,
     between,
+    defined_mean,
     markdown_table,
+    mean_test,
     run_rows,
     select,
+    signed,
     spread,
     write_csv,
     write_figure,
@@ -129,7 +132,7 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
                         between([one.epsilon("intermediary") for one in runs]),
                         f"{v * z_h:g}" if z_h else "–",
                         spread([one.test(first) for one in runs]),
-                        f"{mean(gains):+.3f}" if gains else "–",
+                        signed(defined_mean(gains)),
                         spread([one.test(second) for one in runs]),
                         f"{mean(end['clip_bound'] for end in ends):.3g}" if z_h else "–",
                         f"{mean(end['noise_std'] for end in ends):.2g}" if z_h else "–",
@@ -160,21 +163,25 @@ def verdict(plan: Plan, found: Sequence[Found]) -> str:
         for optimizer, name in METHODS.items():
             by_count = _runs(found, z_h, optimizer)
             for v, runs in by_count.items():
-                scores[f"{name} with v = {v}"] = mean(one.test(metric) for one in runs)
+                scores[f"{name} with v = {v}"] = mean_test(runs, metric)
                 if v > 1 and (own := _gains(by_count.get(1, []), runs, metric)):
-                    gains[f"{name}, v = {v}, z_h = {z_h:g}"] = mean(own)
+                    gains[f"{name}, v = {v}, z_h = {z_h:g}"] = defined_mean(own)
+        scores = {who: score for who, score in scores.items() if not math.isnan(score)}
         if scores:
             winner = max(scores, key=lambda key: scores[key])
             epsilon = between([one.epsilon("hospital") for one in select(found, z_hospital=z_h)])
             best.append(f"{winner} at ε = {epsilon} ({scores[winner]:.3f})")
-    if not gains:
-        return "No pair of runs with and without splitting."
-    helped = {name: gain for name, gain in gains.items() if gain > 0}
-    largest = max(gains, key=lambda name: abs(gains[name]))
-    count = {0: "in none", len(gains): "in all"}.get(len(helped), f"in {len(helped)}")
+    undefined = [name for name, gain in gains.items() if math.isnan(gain)]
+    known = sorted(gain for gain in gains.values() if not math.isnan(gain))
+    unsaid = f" Undefined: {'; '.join(undefined)}." if undefined else ""
+    if not known:
+        return f"No pair of runs with and without splitting to compare.{unsaid}"
+    helped = sum(gain > 0 for gain in known)
+    count = {0: "in none", len(known): "in all"}.get(helped, f"in {helped}")
+    spanned = f"from {signed(known[0])} to {signed(known[-1])}"
     return (
-        f"At equal ε of a hospital, splitting raises the test {METRIC_NAMES[metric]} {count} of {len(gains)} "
-        f"pairs: {mean(gains.values()):+.3f} in the mean, {gains[largest]:+.3f} at most ({largest}). "
+        f"At equal ε of a hospital, splitting raises the test {METRIC_NAMES[metric]} {count} of {len(known)} "
+        f"pairs: {signed(mean(known))} in the mean, {spanned}.{unsaid} "
         f"The best of each level: {'; '.join(best)}."
     )
 
@@ -194,10 +201,10 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
             if not by_count:
                 continue
             counts |= set(by_count)
-            means = [mean(one.test(metric) for one in runs) for runs in by_count.values()]
+            means = [mean_test(runs, metric) for runs in by_count.values()]
             place.plot(list(by_count), means, style, color=colour, label=METHODS[optimizer])
         if plain := select(found, z_hospital=0.0, method=METHODS["fedavg"]):
-            level = mean(one.test(metric) for one in plain)
+            level = mean_test(plain, metric)
             place.axhline(level, color="#555555", linewidth=1, linestyle=(0, (6, 4)))
             place.annotate(
                 "DP-FedAvg without privacy",

@@ -73,6 +73,7 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
             "seconds": one.summary["wall_seconds"],
             "device": one.summary["device"],
             "torch": one.summary["torch"],
+            "silodp": one.summary.get("silodp", "unknown"),
             "run": one.folder.name,
         }
         for one in found
@@ -84,50 +85,83 @@ def setting(plan: Plan, found: Sequence[Found]) -> str:
     first, experiment = found[0].summary, plan.base
     cohort = first["cohort"]
     dealt = f", {cohort['partition']}" if "partition" in cohort else f", {cohort['hospitals']} hospitals"
-    rounds = sorted({one.summary["rounds"] for one in found})
+    versions = sorted({one.summary.get("silodp", "unknown") for one in found})
     seeds = ", ".join(map(str, plan.seeds))
     local, devices = experiment.local, sorted({one.summary["device"] for one in found})
     lines = [
         f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {experiment.model.kind} with "
-        f"{first['parameters']:,} parameters; rounds {', '.join(map(str, rounds))}; local {local.optimizer} "
+        f"{first['parameters']:,} parameters; rounds {distinct(found, 'rounds')}; local {local.optimizer} "
         f"at {local.learning_rate:g}, batches of {local.batch_size}, {local.epochs:g} epoch a round; "
-        f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}.",
+        f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}; "
+        f"silodp {', '.join(versions)}.",
     ]
+    lines += said_of_part(plan)
     if plan.command:
         lines += ["", f"```sh\n{plan.command}\n```"]
     return "\n".join(lines)
+
+
+def said_of_part(plan: Plan) -> list[str]:
+    """Where --only left something out."""
+    text = f"This is a part of the study: only the runs with «{plan.only}» in their names (--only)."
+    return [text] if plan.only else []
 
 
 def caution(plan: Plan, found: Sequence[Found]) -> str:
     """What a reader of these ε must know."""
     lines = [
         "ε is for add-or-remove neighbours at δ = "
-        f"{found[0].summary['delta']:g}; the hospital's is what counts for a hospital, the intermediary's "
+        f"{distinct(found, 'delta')}; the hospital's is what counts for a hospital, the intermediary's "
         "(the only one the paper prints) protects one part of one.",
-        "Metrics are of the last round's model, mean over hospitals"
-        + (f" and {len(plan.seeds)} seeds (± standard deviation)." if len(plan.seeds) > 1 else ", one seed."),
+        "Metrics are of the last round's model on test images, mean over hospitals"
+        + (f" and {len(plan.seeds)} seeds (± standard deviation)" if len(plan.seeds) > 1 else ", one seed")
+        + "; no ε covers them.",
         "The paper tests the round that was best in validation, a choice that no ε covers.",
+        *_uncovered_rules(found),
     ]
-    if any(not one.summary["epsilon"]["covers_everything"] for one in found):
-        rules = [one.cell.experiment.intermediaries.rule for one in found]
-        lines.append(
-            "As in the authors' program C is the exact median of the norms and v follows from un-noised "
-            "norms: no ε covers these two."
-            if any(rule in ESTIMATING for rule in rules)
-            else "As in the authors' program C is the exact median of the norms: no ε covers it."
-        )
     if found[0].summary["cohort"].get("simulated", True):
         lines.append("The hospitals are simulated.")
     return " ".join(lines)
 
 
+def _uncovered_rules(found: Sequence[Found]) -> list[str]:
+    """What steers a run besides releases, by the rules of these runs."""
+    open_ = [one.cell.experiment for one in found if not one.summary["epsilon"]["covers_everything"]]
+    bound = ["C is the exact median of the norms"] * any(one.clipping.rule == "median" for one in open_)
+    count = ["v follows from un-noised norms"] * any(one.intermediaries.rule in ESTIMATING for one in open_)
+    if not (bound or count):
+        return []
+    which = "these two" if bound and count else "it"
+    return [f"As in the authors' program {' and '.join(bound + count)}: no ε covers {which}."]
+
+
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± standard deviation over seeds; the mean alone where there is one."""
+    """Mean ± standard deviation over seeds, the mean alone where there is one; how many have no value."""
     known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return "–"
-    mean = f"{statistics.mean(known):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else mean
+    text = f"{statistics.mean(known):.{digits}f}" if known else "–"
+    if len(known) > 1:
+        text += f" ± {statistics.stdev(known):.{digits}f}"
+    return text + (f" ({len(known)} of {len(values)} seeds defined)" if len(known) < len(values) else "")
+
+
+def mean_test(runs: Iterable[Found], metric: str) -> float:
+    """Mean of a test metric over the runs for which it is defined; NaN if there is none."""
+    return defined_mean(one.test(metric) for one in runs)
+
+
+def defined_mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.mean(known) if known else math.nan
+
+
+def signed(value: float) -> str:
+    """A difference."""
+    return "–" if math.isnan(value) else f"{value:+.3f}"
+
+
+def distinct(found: Iterable[Found], key: str) -> str:
+    """The different numbers that summaries have under a key, from the smallest: «9, 10»."""
+    return ", ".join(f"{value:g}" for value in sorted({one.summary[key] for one in found})) or "–"
 
 
 def show_printed(values: Sequence[float] | None, place: int = 0) -> str:
@@ -140,6 +174,12 @@ def show_printed(values: Sequence[float] | None, place: int = 0) -> str:
 def select(found: Iterable[Found], **columns: Any) -> list[Found]:
     """The runs with these values in their columns."""
     return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
+
+
+def pair(found: Iterable[Found], **columns: Any) -> tuple[list[Found], list[Found]]:
+    """The runs with these values in their columns, without and with intermediaries."""
+    here = select(found, **columns)
+    return select(here, intermediaries="without"), select(here, intermediaries="with")
 
 
 def between(values: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from silodp.errors import InputError
 from silodp.participation import expected_hospitals
-from silodp.studies.output import WITH, WITHOUT, select
+from silodp.studies.output import WITH, WITHOUT
 from silodp.studies.paper import printed
 from silodp.studies.study import Cell, Found, Plan
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Groups = dict[tuple[float, str], list[float]]
 """What was measured in every round, by z and "without" or "with" intermediaries."""
+
+UNNOISED = "ξ, φ, λ and cosines are un-noised, written down for study: no ε covers them."
 
 
 def fedavg_cells(plan: Plan, splits: Sequence[bool] = (False, True)) -> list[Cell]:
@@ -86,11 +88,6 @@ def grows(values: Sequence[float]) -> bool:
 def listed(values: Mapping[float, float], digits: int = 2) -> str:
     """«1.20 at z = 0.3, 1.31 at z = 0.5»."""
     return ", ".join(f"{value:.{digits}f} at z = {z:g}" for z, value in values.items())
-
-
-def pair(found: Sequence[Found], z: float) -> tuple[list[Found], list[Found]]:
-    """The runs at z without and with intermediaries."""
-    return select(found, z=z, intermediaries="without"), select(found, z=z, intermediaries="with")
 
 
 def in_words(part: str) -> str:

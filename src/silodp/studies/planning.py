@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def make_plan(
     seeds: int | None = None,
     first_seed: int = 0,
     changes: Sequence[str] = (),
+    settable: Sequence[str] = (),
     command: str = "",
     on_read: OnRead | None = None,
 ) -> Plan:
@@ -64,20 +66,48 @@ def make_plan(
         seeds: how many; default one, at paper scale three as in the paper.
         first_seed: the others follow it.
         changes: of every cell, such as "rounds=50"; a cell's own settings go before.
+        settable: see `Study`.
         command: what was typed.
         on_read: told how many files have been decoded.
     """
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one")
+    typed = [change.partition("=")[0].strip() for change in changes]
+    _refuse_cells_own(typed, settable)
     preset, own = _BASES[task, scale]
     base = Experiment.load(preset, {**_AS_THE_AUTHORS, **own})
+    tree = base.model_dump(exclude_none=True)
+    base = Experiment.build(tree, changes)
+    asked: dict[str, Any] = {}
     if cohort is not None:
-        tree = base.model_dump(exclude_none=True)
-        tree["cohort"] = _files(task, Path(cohort), base.cohort, on_read)
-        base = Experiment.build(tree)
-    base = Experiment.build(base.model_dump(exclude_none=True), changes)
+        chosen = _files(task, Path(cohort), base.cohort, on_read)
+        tree["cohort"] = {**chosen, "image_size": base.cohort.image_size}
+        base = Experiment.build(tree, changes)
+        asked = {f"cohort.{key}": value for key, value in chosen.items()}
+    data = ""
+    if base.cohort.path is not None:
+        base = base.change(cohort__path=str(Path(base.cohort.path).expanduser().absolute()))
+        data = _content(base, on_read)
+    asked |= {key: reduce(getattr, key.split("."), base) for key in [*asked, *typed]}
     count = seeds or (3 if scale == "paper" else 1)
-    return Plan(task, scale, base, tuple(range(first_seed, first_seed + count)), command)
+    return Plan(task, scale, base, tuple(range(first_seed, first_seed + count)), command, asked, data)
+
+
+_CELLS_OWN = {
+    "privacy.noise_multiplier": "studies have their own noise levels; choose with --only, as in --only z0.5",
+    "server.optimizer": "studies have their own methods; choose with --only, as in --only fedadam",
+    "seed": "use --seed, and --seeds for several",
+    "name": "runs are named by what they are; choose a folder with --out",
+    "task": "it is the study's; choose another study",
+}
+
+
+def _refuse_cells_own(typed: Sequence[str], settable: Sequence[str]) -> None:
+    """What cells set themselves would be ignored."""
+    for key in typed:
+        for own, instead in _CELLS_OWN.items():
+            if own not in settable and (key == own or own.startswith(f"{key}.")):
+                raise InputError(f"--set {key}: {instead}")
 
 
 def _files(task: Task, path: Path, own: CohortSettings, on_read: OnRead | None) -> dict[str, Any]:
@@ -85,11 +115,29 @@ def _files(task: Task, path: Path, own: CohortSettings, on_read: OnRead | None) 
     from silodp.cohorts.inspection import recognise
     from silodp.cohorts.loading import read_store
 
-    wanted = CohortSettings(path=str(path), image_size=own.image_size)
+    wanted = CohortSettings(path=str(path), image_size=own.image_size, cache=own.cache)
     settings, catalogue, _ = recognise(wanted)
     store = read_store(settings, on_read, catalogue)
-    chosen: dict[str, Any] = {"kind": settings.kind, "path": str(path), "image_size": own.image_size}
+    needed = "mask" if task == "prostate" else "class"
+    if store.target != needed:
+        words = {"mask": "masks", "class": "classes"}
+        raise InputError(
+            f"--cohort {path}: its targets are {words[store.target]}, this study needs {words[needed]}; "
+            "give other files, or choose another study"
+        )
+    chosen: dict[str, Any] = {"kind": settings.kind, "path": str(path)}
     if not any(row.hospital is not None for row in store.rows):
         dealt = {"partition": "sizes", "sizes": SITES} if task == "prostate" else {"partition": "equal"}
         chosen |= {"hospitals": len(SITES) if task == "prostate" else 20, **dealt}
     return chosen
+
+
+def _content(base: Experiment, on_read: OnRead | None) -> str:
+    """The hash of all images and targets; what no run could train on is refused here, before any starts."""
+    from silodp.cohorts import load_cohort
+    from silodp.fitting import refuse_other_targets
+    from silodp.tasks import task_named
+
+    cohort = load_cohort(base.cohort, on_read).check()
+    refuse_other_targets(cohort, task_named(base.task))
+    return cohort.fingerprint()

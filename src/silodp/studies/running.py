@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 from silodp.errors import InputError
 from silodp.files import to_json, write_atomically
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.workers import worker_pool
 
 OnCell = Callable[[str, int, int], None]
 """Told which cell has just ended, how many have, and how many there are."""
@@ -36,7 +40,7 @@ def run_study(
         plan: at which scale, on which cohort, with which seeds.
         out: the folder of all studies: runs go into out/runs, where other studies find them, and results
             into out/NAME-SCALE.
-        resume: go on with a study that has been started there.
+        resume: go on with a study that has been started there, or with more of its cells.
         only: cells whose name contains this; the results then speak of these alone.
         jobs: cells at a time; default as many as cores where each takes one, else one.
         device: "auto", "cpu" or "cuda".
@@ -45,15 +49,24 @@ def run_study(
     Returns:
         The folder of the results.
     """
+    from silodp.training import device_named
+
+    device_named(device)  # refused once and now, rather than by every cell
     folder = out / f"{study.name}-{plan.scale}"
-    cells = [cell for cell in study.cells(plan) if only is None or only in cell.experiment.name]
+    every = study.cells(plan)
+    _refuse_ignored(study, plan, every)
+    cells = [cell for cell in every if only is None or only in cell.experiment.name]
     if not cells:
-        names = ", ".join(sorted({cell.experiment.name for cell in study.cells(plan)}))
+        names = ", ".join(sorted({cell.experiment.name for cell in every}))
         raise InputError(f"--only {only}: no cell has it in its name; there are {names}")
-    _claim(folder, plan, cells, resume)
     found = [Found(cell, out / "runs" / cell.folder_name) for cell in cells]
-    _run_cells(found, jobs or default_jobs(plan, device), device, on_cell)
-    study.write(folder, plan, found)
+    _claim(folder, plan, cells, resume)
+    for one in found:
+        if (one.folder / "summary.json").exists():
+            _ = one.summary  # a damaged one is refused before the others train
+    _run_cells(found, jobs or default_jobs(plan, device), device, on_cell, folder / "errors.txt")
+    with _alone(folder):
+        study.write(folder, replace(plan, only=only or ""), found)
     return folder
 
 
@@ -65,50 +78,81 @@ def default_jobs(plan: Plan, device: str) -> int:
     return len(os.sched_getaffinity(0)) if on_cpu and plan.base.threads == 1 else 1
 
 
+def _refuse_ignored(study: Study, plan: Plan, cells: Sequence[Cell]) -> None:
+    """A change that no cell heeds is one that somebody counts on in vain."""
+    for key, value in plan.changes.items():
+        if all(reduce(getattr, key.split("."), cell.experiment) != value for cell in cells):
+            raise InputError(f"--set {key}: {study.name} has its own in every run; leave it out")
+
+
 def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> None:
-    """A folder belongs to one study with one set of cells."""
-    path, asked = folder / "study.json", {"command": plan.command, "cells": [c.folder_name for c in cells]}
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        except (ValueError, KeyError):
-            raise InputError(f"{path}: not a study of silodp; remove it or give another --out") from None
-        if not resume:
-            raise InputError(
-                f"{folder}: this study was started there; go on with --resume, or give another --out"
-            )
-        if before != asked["cells"]:
-            raise InputError(
-                f"{folder}: holds this study with other settings; repeat those, or give another --out"
-            )
-        return
+    """A folder belongs to one study; its cells may become more, never others."""
+    for place in (folder.parent, folder.parent / "runs", folder):
+        if place.exists() and not place.is_dir():
+            raise InputError(f"--out {folder.parent}: {place} is a file, not a folder; give another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (to_json(asked, indent=1) + "\n").encode())
+    path, names = folder / "study.json", [cell.folder_name for cell in cells]
+    with _alone(folder):
+        if path.exists():
+            before = _cells_before(path)
+            if not resume:
+                raise InputError(
+                    f"{folder}: this study was started there; go on with --resume, or give another --out"
+                )
+            if not before <= set(names):
+                raise InputError(
+                    f"{folder}: holds this study with other settings; repeat those, or give another --out"
+                )
+            if before == set(names):
+                return
+        asked = {"command": plan.command, "cells": names}
+        write_atomically(path, (to_json(asked, indent=1) + "\n").encode())
 
 
-def _run_cells(found: Sequence[Found], jobs: int, device: str, on_cell: OnCell | None) -> None:
+def _cells_before(path: Path) -> set[str]:
+    try:
+        return set(json.loads(path.read_text(encoding="utf-8"))["cells"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: not a study of silodp; remove it or give another --out") from None
+
+
+def _run_cells(found: Sequence[Found], jobs: int, device: str, on_cell: OnCell | None, errors: Path) -> None:
     """Every cell whose product is not there; one that fails does not stop the others."""
     waiting = {one.folder: one for one in found if not (one.folder / one.cell.product).exists()}
     done, total = len({one.folder for one in found}) - len(waiting), len({one.folder for one in found})
-    if on_cell is not None and done:
+    errors.unlink(missing_ok=True)
+    if on_cell is not None:
         on_cell("cells", done, total)
     failed: dict[str, list[str]] = {}  # the cells by what went wrong
-    for one, error in _work(list(waiting.values()), jobs, device):
-        if error is not None:
-            failed.setdefault(str(error) or repr(error), []).append(one.cell.experiment.name)
-        else:
-            done += 1
-            if on_cell is not None:
-                on_cell("cells", done, total)
+    with closing(_work(list(waiting.values()), jobs, device)) as work:
+        for one, error in work:
+            if error is not None:
+                failed.setdefault(_reason(one, error, errors), []).append(one.cell.experiment.name)
+            else:
+                done += 1
+                if on_cell is not None:
+                    on_cell("cells", done, total)
     if failed:
         count = sum(map(len, failed.values()))
         reasons = "; ".join(f"{', '.join(names)}: {error}" for error, names in failed.items())
+        more = f"; the whole story is in {errors}" if errors.exists() else ""
         raise InputError(
-            f"{count} of {total} cells failed ({reasons}); the others are kept, go on with --resume"
+            f"{count} of {total} cells failed ({reasons}){more}; the others are kept, go on with --resume"
         )
 
 
-def _work(waiting: Sequence[Found], jobs: int, device: str) -> Iterator[tuple[Found, Exception | None]]:
+def _reason(one: Found, error: Exception, errors: Path) -> str:
+    """One line; what nobody foresaw is kept with its traceback."""
+    if isinstance(error, InputError | OSError):
+        return str(error) or repr(error)
+    with errors.open("a", encoding="utf-8") as file:
+        file.write(f"{one.folder.name}\n{''.join(traceback.format_exception(error))}\n")
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".removesuffix(": ")
+
+
+def _work(
+    waiting: Sequence[Found], jobs: int, device: str
+) -> Generator[tuple[Found, Exception | None], None, None]:
     """Each cell as it ends, with what went wrong."""
     if jobs == 1 or len(waiting) <= 1:
         for one in waiting:
@@ -118,7 +162,7 @@ def _work(waiting: Sequence[Found], jobs: int, device: str) -> Iterator[tuple[Fo
             except Exception as error:
                 yield one, error
         return
-    with _pool(min(jobs, len(waiting))) as pool:
+    with worker_pool(min(jobs, len(waiting))) as pool:
         futures = {pool.submit(_do, one.cell, one.folder, device): one for one in waiting}
         for future in as_completed(futures):
             failure = future.exception()
@@ -127,16 +171,16 @@ def _work(waiting: Sequence[Found], jobs: int, device: str) -> Iterator[tuple[Fo
             yield futures[future], failure
 
 
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """New processes rather than forks, which CUDA cannot follow; an interrupt drops what has not begun."""
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def _do(cell: Cell, folder: Path, device: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    cell.work(cell.experiment, folder, device)
+    with _alone(folder):
+        if not (folder / cell.product).exists():  # another study may have done it meanwhile
+            cell.work(cell.experiment, folder, device)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits until no other study works in this folder. The lock is beside it: training has one inside."""
+    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

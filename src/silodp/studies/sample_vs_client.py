@@ -9,7 +9,6 @@ A small U-Net (group norm, since BatchNorm mixes images) with local SGD.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -31,9 +30,8 @@ from silodp.privacy.theorems import accumulated_noise
 from silodp.randomness import generator
 from silodp.run_folder import RunFolder
 from silodp.studies.output import select
-from silodp.studies.planning import make_plan
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, write_all
-from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, train_or_resume
+from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, read_product, train_or_resume
 from silodp.tasks import task_named
 
 
@@ -82,7 +80,8 @@ def cells(plan: Plan) -> list[Cell]:
     z, size = plan.base.privacy.noise_multiplier, _SIZES[plan.scale]
     if not z:
         raise InputError("privacy.noise_multiplier = 0: this study is about noise; give a number above 0")
-    shared = {**_EVERYWHERE, **size.settings, **_asked(plan)}
+    asked = {key: value for key, value in plan.changes.items() if not key.startswith(_OWN)}
+    shared = {**_EVERYWHERE, **size.settings, **asked}
     clipped, at_images = {"clipping.rule": "fixed"}, {"clipping.rule": "none", "privacy.level": "sample"}
     kinds: list[tuple[str, float, dict[str, Any], Work]] = [
         (PLAIN, 0.0, {"clipping.rule": "none"}, train_or_resume),
@@ -95,6 +94,8 @@ def cells(plan: Plan) -> list[Cell]:
         for seed in plan.seeds
         for variant, noise, changes, work in kinds
     ]
+    if runs[0].experiment.rounds < 2:
+        raise InputError("rounds = 1: this study follows drift over rounds; set rounds=2 or more")
     drifts = [
         plan.cell(
             z, False, plan.seeds[0], variant=f"{LOCAL}-{number}", changes=shared | at_images,
@@ -110,23 +111,6 @@ _OWN = (
     "checkpoint_every",
 )  # fmt: skip
 """What makes one cell differ from another, or is needed by all: nobody's to set."""
-
-
-def _asked(plan: Plan) -> dict[str, Any]:
-    """What was asked for besides the scale, such as other images or --set: it goes before our own numbers."""
-    usual = _flat(make_plan(plan.task, plan.scale).base.model_dump(exclude_none=True))
-    return {
-        key: value
-        for key, value in _flat(plan.base.model_dump(exclude_none=True)).items()
-        if (key not in usual or usual[key] != value) and not key.startswith(_OWN)
-    }
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
-    return flat
 
 
 def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> None:
@@ -219,7 +203,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 def _local_drift(found: Sequence[Found]) -> Drift | None:
-    files = [json.loads((one.folder / "drift.json").read_text(encoding="utf-8")) for one in found]
+    files = [read_product(one.folder / "drift.json", "drift", "learnt", "law") for one in found]
     if not files:
         return None
     return Drift(
@@ -264,5 +248,6 @@ def _law(count: int, parameters: int, rate: float, noise: float, bound: float, d
 
 
 SAMPLE_VS_CLIENT = Study(
-    "sample-vs-client", "Section 2.3: sample-level beside client-level DP", "prostate", cells, write
-)
+    "sample-vs-client", "Section 2.3: sample-level beside client-level DP", "prostate", cells, write,
+    settable=("privacy.noise_multiplier",),
+)  # fmt: skip

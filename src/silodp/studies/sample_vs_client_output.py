@@ -18,7 +18,9 @@ from silodp.run_folder import RunFolder
 from silodp.studies.output import (
     between,
     markdown_table,
+    mean_test,
     run_rows,
+    said_of_part,
     select,
     spread,
     write_csv,
@@ -78,7 +80,8 @@ def write_all(out: Path, plan: Plan, found: Sequence[Found], drifts: Sequence[Dr
     if found:
         write_markdown(out, title, replace(plan, base=found[0].cell.experiment), found, parts)
     else:
-        write_atomically(out / "table.md", ("\n\n".join([f"# {title}", *parts]) + "\n").encode())
+        content = "\n\n".join([f"# {title}", *said_of_part(plan), *parts])
+        write_atomically(out / "table.md", (content + "\n").encode())
 
 
 def _image(one: Found) -> dict[str, float]:
@@ -139,8 +142,7 @@ def reading(plan: Plan, found: Sequence[Found], drifts: Sequence[Drift]) -> str:
     """What the numbers say."""
     runs = {variant: select(found, variant=variant) for variant in NAMES}
     scores = [
-        f"{statistics.mean(one.test('dice') for one in runs[variant]):.3f} "
-        + ("without privacy" if variant == PLAIN else f"with {NAMES[variant]}")
+        f"{_dice(runs[variant])} " + ("without privacy" if variant == PLAIN else f"with {NAMES[variant]}")
         for variant in (CLIENT, SAMPLE, PLAIN)
         if runs[variant]
     ]
@@ -161,6 +163,11 @@ def reading(plan: Plan, found: Sequence[Found], drifts: Sequence[Drift]) -> str:
             f"{end / drift.learnt[-1]:,.3g} times the way that training without noise went."
         )
     return " ".join(sentences)
+
+
+def _dice(runs: Sequence[Found]) -> str:
+    value = mean_test(runs, "dice")
+    return "undefined" if math.isnan(value) else f"{value:.3f}"
 
 
 def _drift_lines(drifts: Sequence[Drift]) -> list[dict[str, Any]]:

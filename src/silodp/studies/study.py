@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.run_folder import RunFolder
 from silodp.studies.paper import METHODS, Task, noise_multipliers
@@ -42,19 +43,34 @@ class Cell:
         columns: where it stands in the study, such as {"z": 0.5}.
         work: what is done in its folder; it must be able to go on where it was stopped.
         product: the file that is there once the work is done.
+        data: the hash of what the files of its cohort hold; empty for synthetic images.
     """
 
     experiment: Experiment
     columns: Mapping[str, str | int | float]
     work: Work = train_or_resume
     product: str = "summary.json"
+    data: str = ""
 
     @property
     def folder_name(self) -> str:
-        """Says what it is; the hash of every setting makes sure, so studies share runs and never mix them."""
+        """Says what it is; the hash of settings and data makes sure: runs are shared and never mixed up."""
         settings = self.experiment.model_dump(mode="json", exclude={"name", "description"})
+        if self.data:
+            settings["data"] = self.data
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return f"{self.experiment.name}-{digest[:8]}"
+
+
+def read_product(path: Path, *keys: str) -> dict[str, Any]:
+    """A JSON file that a cell wrote; one that was damaged since is refused."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not content.keys() >= set(keys):
+        raise InputError(f"{path}: damaged; remove this file and go on with --resume, which writes it anew")
+    return content
 
 
 @dataclass(frozen=True)
@@ -66,8 +82,7 @@ class Found:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-        return content
+        return read_product(self.folder / "summary.json", "epsilon", "test")
 
     @cached_property
     def rounds(self) -> list[dict[str, Any]]:
@@ -92,6 +107,9 @@ class Plan:
     Attributes:
         base: the experiment before a cell changes it: the paper's method with DP-FedAvg.
         command: what was typed, for the reader of the results.
+        changes: what was asked for besides task and scale, such as {"rounds": 50}; `base` has it already.
+        data: see `Cell`.
+        only: the part of the cells' names that was asked for; empty for all cells.
     """
 
     task: Task
@@ -99,6 +117,9 @@ class Plan:
     base: Experiment
     seeds: tuple[int, ...]
     command: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    only: str = ""
 
     @property
     def noise(self) -> tuple[float, ...]:
@@ -144,8 +165,9 @@ class Plan:
             "server.optimizer": optimizer,
             "privacy.noise_multiplier": z,
             "seed": seed,
-            **_server_rates(self.task, optimizer, bool(z)),
         }
+        if "server.learning_rate" not in self.changes:
+            settings |= _server_rates(self.task, optimizer, bool(z))
         if not z:
             settings |= {"clipping.rule": "none"}
         if not (z and split):
@@ -166,7 +188,7 @@ class Plan:
             "seed": seed,
         }
         experiment = Experiment.build(self.base.model_dump(exclude_none=True), settings)
-        return Cell(experiment, columns, **other)
+        return Cell(experiment, columns, data=self.data, **other)
 
 
 @dataclass(frozen=True)
@@ -177,6 +199,7 @@ class Study:
         title: one line.
         cells: what must have run.
         write: writes csv, Markdown and pictures into a folder.
+        settable: what --set may change here though cells of other studies set it themselves.
     """
 
     name: str
@@ -184,6 +207,7 @@ class Study:
     task: Task
     cells: Callable[[Plan], Sequence[Cell]]
     write: Callable[[Path, Plan, Sequence[Found]], None]
+    settable: tuple[str, ...] = ()
 
 
 def _server_rates(task: Task, optimizer: str, private: bool) -> dict[str, float]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 
 from silodp.studies.output import (
+    METRIC_NAMES,
     WITH,
     WITHOUT,
     between,
+    distinct,
     markdown_table,
+    mean_test,
+    pair,
     run_rows,
     select,
     show_printed,
+    signed,
     spread,
     write_csv,
     write_figure,
@@ -42,14 +47,12 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 def _table(plan: Plan, found: Sequence[Found], place: int, metric: str) -> str:
-    header = ["method", "z", "ε hospital: without", "with", "ε intermediary: with", "v"]
-    header += [f"{metric}: without", "with", "gain", "paper: without", "with"]
+    header = ["method", "z", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
+    header += [f"{METRIC_NAMES[metric]}: without", "with", "gain", "paper: without", "with"]
     rows = []
     for optimizer, name in METHODS.items():
         for z in (0.0, *plan.noise):
-            without, with_ = (
-                select(found, method=name, z=z, intermediaries=word) for word in ("without", "with")
-            )
+            without, with_ = pair(found, method=name, z=z)
             if not (without or with_):
                 continue
             rows.append(
@@ -59,10 +62,10 @@ def _table(plan: Plan, found: Sequence[Found], place: int, metric: str) -> str:
                     between([one.epsilon("hospital") for one in without]),
                     between([one.epsilon("hospital") for one in with_]),
                     between([one.epsilon("intermediary") for one in with_]),
-                    ", ".join(sorted({str(one.summary["intermediaries"]) for one in with_})) or "–",
+                    distinct(with_, "intermediaries"),
                     spread([one.test(metric) for one in without]),
                     spread([one.test(metric) for one in with_]),
-                    f"{_gain(without, with_, metric):+.3f}" if without and with_ else "–",
+                    signed(_gain(without, with_, metric)),
                     show_printed(table1(plan.task, optimizer, z, False), 2 * place),
                     show_printed(table1(plan.task, optimizer, z, True), 2 * place) if z else "–",
                 ]
@@ -75,25 +78,27 @@ def direction(plan: Plan, found: Sequence[Found]) -> str:
     gains = {}
     for name in METHODS.values():
         for z in plan.noise:
-            without, with_ = _pair(found, name, z)
+            without, with_ = pair(found, method=name, z=z)
             if without and with_:
-                gains[name, z] = _gain(without, with_, plan.metrics[0])
+                gains[f"{name} at z = {z:g}"] = _gain(without, with_, plan.metrics[0])
     if not gains:
         return "No pair of runs with and without intermediaries."
-    against = [f"{name} at z = {z:g} ({gain:+.3f})" for (name, z), gain in gains.items() if gain < 0]
-    verdict = f"With intermediaries the {plan.metrics[0]} is"
-    if not against:
-        return f"{verdict} at least as good in all {len(gains)} pairs, as in the paper."
-    return f"{verdict} worse in {len(against)} of {len(gains)} pairs: {'; '.join(against)}."
-
-
-def _pair(found: Sequence[Found], name: str, z: float) -> tuple[list[Found], list[Found]]:
-    here = select(found, method=name, z=z)
-    return select(here, intermediaries="without"), select(here, intermediaries="with")
+    undefined = [where for where, gain in gains.items() if math.isnan(gain)]
+    against = [f"{where} ({signed(gain)})" for where, gain in gains.items() if gain < 0]
+    count, metric = len(gains) - len(undefined), METRIC_NAMES[plan.metrics[0]]
+    if against:
+        said = f"With intermediaries the {metric} is worse in {len(against)} of {count} pairs: "
+        said += f"{'; '.join(against)}."
+    elif count:
+        where = f"all {count} pairs" if count > 1 else "the one pair"
+        said = f"With intermediaries the {metric} is at least as good in {where}, as in the paper."
+    else:
+        said = "No pair of runs can be compared."
+    return said + (f" The {metric} is undefined for {'; '.join(undefined)}." if undefined else "")
 
 
 def _gain(without: Sequence[Found], with_: Sequence[Found], metric: str) -> float:
-    return mean(one.test(metric) for one in with_) - mean(one.test(metric) for one in without)
+    return mean_test(with_, metric) - mean_test(without, metric)
 
 
 def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
@@ -106,7 +111,7 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
         for word, colour in (("without", WITHOUT), ("with", WITH)):
             ours = {z: select(found, method=name, z=z, intermediaries=word) for z in plan.noise}
             levels = [z for z in plan.noise if ours[z]]
-            means = [mean(one.test(metric) for one in ours[z]) for z in levels]
+            means = [mean_test(ours[z], metric) for z in levels]
             place.plot(levels, means, "o-", color=colour, label=f"{word} intermediaries")
             paper = [table1(plan.task, optimizer, z, word == "with") for z in plan.noise]
             values = [cell[0] if cell else float("nan") for cell in paper]
@@ -114,11 +119,11 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
                 plan.noise, values, "s:", color=colour, markerfacecolor="none", label=f"{word}, the paper"
             )
         if plain := select(found, method=name, z=0.0):
-            level = mean(one.test(metric) for one in plain)
+            level = mean_test(plain, metric)
             place.axhline(level, color="#555555", linewidth=1, linestyle="--", label="no privacy")
         place.set(title=name, xlabel="noise multiplier z", xticks=plan.noise, ylim=(0, 1))
         place.grid(alpha=0.3)
-    axes[0].set_ylabel(f"test {metric.upper() if metric == 'auc' else metric.title()} (higher is better)")
+    axes[0].set_ylabel(f"test {METRIC_NAMES[metric]} (higher is better)")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     write_figure(out, "table1", figure)

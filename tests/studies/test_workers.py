@@ -1,0 +1,83 @@
+"""A study that is killed leaves nobody at work; two at once in one folder both end well."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+STUDY = [sys.executable, "-W", "ignore", "-c", "from silodp.cli import main; main()", "study"]
+
+
+def start(out: Path, name: str, *words: str) -> subprocess.Popen[str]:
+    command = [*STUDY, name, "--scale", "smoke", "--device", "cpu", "--out", str(out), *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def at_work(out: Path) -> list[int]:
+    """Processes that have a file of a run open: each holds the run's lock."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            files = (
+                {os.readlink(file) for file in (process / "fd").iterdir()}
+                if process.name.isdigit()
+                else set()
+            )
+        except OSError:
+            continue
+        if any(file.startswith(str(out / "runs")) for file in files):
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path, how: signal.Signals) -> None:
+    study = start(tmp_path, "figure2a", "--jobs", "2", "--set", "rounds=5000")
+    wait_until(lambda: len(at_work(tmp_path)) == 2 or study.poll() is not None)
+    assert study.poll() is None
+    assert study.pid not in at_work(tmp_path)
+    study.send_signal(how)
+    _, said = study.communicate(timeout=60)
+    wait_until(lambda: not at_work(tmp_path))
+    assert not list(tmp_path.glob("runs/*/summary.json"))
+    if how == signal.SIGTERM:
+        assert study.returncode == 130
+        assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
+        assert "Traceback" not in said
+
+
+def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:
+    """Both need the same two runs and start at the same time: each is trained once."""
+    words = ("--jobs", "1", "--set", "rounds=5")
+    both = [start(tmp_path, name, *words) for name in ("figure2a", "figure2b")]
+    for study in both:
+        _, said = study.communicate(timeout=240)
+        assert study.returncode == 0, said
+    for name in ("figure2a", "figure2b"):
+        assert (tmp_path / f"{name}-smoke" / "table.md").exists()
+    assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
+    for path in tmp_path.glob("runs/*/metrics.jsonl"):
+        assert len(path.read_text().splitlines()) == 5
+
+
+def test_the_list_and_the_help() -> None:
+    listed = subprocess.run(STUDY, capture_output=True, text=True, check=True).stdout.splitlines()
+    numbers = {line.split()[0]: line.split()[1] for line in listed[1:-1] if line[0] != " "}
+    assert numbers["table1-prostate"] == "28"
+    assert numbers["matched-privacy"] == "22"
+    assert next(iter(numbers)) == "table1-prostate"
+    told = subprocess.run([*STUDY, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "silodp study table1-prostate --scale smoke" in told
