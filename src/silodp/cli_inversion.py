@@ -39,7 +39,6 @@ def attack(
     from silodp.inversion.output import (
         HEADER,
         WARNING,
-        free_place,
         refuse_used,
         rows,
         shows_patients,
@@ -47,6 +46,7 @@ def attack(
         write_attack,
     )
     from silodp.run_folder import read_experiment
+    from silodp.training import free_folder
 
     if labels not in ("known", "inferred"):
         raise InputError(f"--labels {labels}: choose known or inferred")
@@ -56,7 +56,7 @@ def attack(
     if run is not None and changes:
         raise InputError(f"attack {run}: a run brings its own settings; leave --set out")
     experiment = read_experiment(run) if run is not None else Experiment.load(target, changes or ())
-    folder = out or free_place(experiment.name)
+    folder = out or free_folder(experiment.name, "attacks")
     refuse_used(folder)
     settings = AttackSettings(
         images, batch, "known" if labels == "known" else "inferred", tuple(view or ()),

@@ -112,10 +112,10 @@ def resume(
         files.let_go()
 
 
-def free_folder(name: str) -> Path:
-    """runs/NAME-k with the first k that is free."""
+def free_folder(name: str, parent: str = "runs") -> Path:
+    """PARENT/NAME-k with the first k that is free."""
     number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
+    while (path := Path(parent) / f"{name}-{number}").exists():
         number += 1
     return path
 

@@ -13,7 +13,7 @@ from torch import nn
 from silodp import Experiment, InputError, train
 from silodp.inversion import AttackResult, AttackSettings, Search, invert
 from silodp.inversion.output import verdict, write_attack
-from silodp.inversion.search import flatten, invert_update, total_variation
+from silodp.inversion.search import Observed, flatten, invert_update, total_variation
 from silodp.inversion.views import released
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -121,13 +121,11 @@ def test_the_best_of_several_starts_wins() -> None:
     image, label = torch.linspace(-1, 1, 16).view(1, 1, 4, 4), torch.tensor([1])
     loss = nn.functional.cross_entropy
     update = -flatten(torch.autograd.grad(loss(network(image), label), list(network.parameters())))
+    observed = Observed(network, loss, update, 0.0, tuple(image.shape), label, (1,))
     found = [
-        invert_update(
-            network, loss, update, (0.0, image.shape), label, (1, 3), Search(restarts, 5),
-            torch.Generator().manual_seed(3),
-        ).mismatch
+        invert_update(observed, Search(restarts, 5), torch.Generator().manual_seed(3)).mismatch
         for restarts in (1, 6)
-    ]  # fmt: skip
+    ]
     assert found[1] <= found[0]
     assert float(total_variation(torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]]))) == 1.0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from silodp.experiment import Experiment, delta_by_rule
 from silodp.fitting import named_network, refuse_other_targets
 from silodp.intermediary import closed_form
 from silodp.inversion.open_network import open_network
-from silodp.inversion.search import Search, invert_update
+from silodp.inversion.search import Observed, Search, invert_update
 from silodp.inversion.views import View, views_of
 from silodp.local_training import network_input
 from silodp.parameters import FlatModel
@@ -68,7 +69,7 @@ class Score:
 
     @property
     def mean_ssim(self) -> float:
-        return sum(self.ssim) / len(self.ssim)
+        return mean(self.ssim)
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,6 @@ class AttackResult:
 
     def to_dict(self) -> dict[str, Any]:
         """For attack.json: per image, and the means."""
-
-        def mean(values: Sequence[float]) -> float:
-            return sum(values) / len(values)
-
         return {
             "experiment": self.experiment.name,
             "cohort": self.cohort,
@@ -142,8 +139,9 @@ def invert(
     size = (int(first.shape[2]), int(first.shape[3]))
     masks = victim.train.targets.ndim == 4
     easy = FlatModel(open_network(first.shape[1], size, outputs, masks, settings.seed), place)
-    v = _intermediaries(experiment, run, len(own), len(cohort.hospitals))
-    delta = experiment.privacy.delta or delta_by_rule(len(cohort.hospitals))
+    members = experiment.participation.members or len(cohort.hospitals)
+    v = _intermediaries(experiment, run, len(own), members)
+    delta = experiment.privacy.delta or delta_by_rule(members)
     views = views_of(experiment, easy, own, task, victim, v, delta)
     chosen = [view for view in views if not settings.views or view.name in settings.views]
     if missing := set(settings.views) - {view.name for view in views}:
@@ -219,17 +217,17 @@ def _guesses(
         known, masks = settings.labels == "known", batch.targets.ndim == 4
         update = view.update(batch)
         model.module.train()
-        guess = invert_update(
+        observed = Observed(
             model.module,
             task.loss,
             update,
-            (float(others.mean()), batch.images.shape),
+            float(others.mean()),
+            tuple(batch.images.shape),
             batch.targets if known else None if masks else classes_in(update, outputs, len(batch)),
             tuple(batch.targets.shape),
-            settings.search,
-            generator(CPU, settings.seed, "attack", view.name, number),
-            step,
         )
+        chance = generator(CPU, settings.seed, "attack", view.name, number)
+        guess = invert_update(observed, settings.search, chance, step)
         found.append((guess.images.cpu(), guess.mismatch))
     return found
 

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from silodp.errors import InputError
@@ -13,14 +14,6 @@ from silodp.files import to_json, write_atomically
 from silodp.inversion.attack import AttackResult
 
 WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
-
-
-def free_place(name: str) -> Path:
-    """attacks/NAME-k with the first k that is free."""
-    number = 1
-    while (path := Path("attacks") / f"{name}-{number}").exists():
-        number += 1
-    return path
 
 
 def refuse_used(out: Path) -> None:
@@ -50,8 +43,8 @@ def rows(result: AttackResult) -> list[list[str]]:
             _epsilon(score.epsilon_hospital),
             _epsilon(score.epsilon_intermediary),
             f"{score.mean_ssim:.3f}",
-            f"{_mean(score.baseline_ssim):.3f}",
-            f"{_mean(score.psnr):.1f}",
+            f"{mean(score.baseline_ssim):.3f}",
+            f"{mean(score.psnr):.1f}",
         ]
         for name, score in result.scores.items()
     ]
@@ -75,7 +68,7 @@ def verdict(result: AttackResult) -> str:
     ]
     control = scores.get("control")
     if control is not None:
-        works = control.mean_ssim >= 0.5 and control.mean_ssim > _mean(control.baseline_ssim) + 0.1
+        works = control.mean_ssim >= 0.5 and control.mean_ssim > mean(control.baseline_ssim) + 0.1
         said.append(
             f"The control reaches SSIM {control.mean_ssim:.3f}: "
             + (
@@ -97,10 +90,6 @@ def _epsilon(value: float) -> str:
     from silodp.display import show_epsilon
 
     return show_epsilon(value)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _csv(result: AttackResult) -> bytes:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+OnStep = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -32,82 +33,75 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What the attacker knows.
+
+    Attributes:
+        network: at the parameters the update started from.
+        loss: mean loss of a batch from (logits, targets); it must take soft masks where none are known.
+        update: Δ as one vector, in the order of the network's trainable parameters.
+        brightness: the mean of images of this kind.
+        shape: of the batch of images.
+        targets: classes or masks; None where masks must be found.
+        target_shape: of the masks to be found.
+    """
+
+    network: nn.Module
+    loss: Loss
+    update: Tensor
+    brightness: float
+    shape: tuple[int, ...]
+    targets: Tensor | None
+    target_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Guess:
     """What the attacker found.
 
     Attributes:
         images: (n, channels, height, width) between −1 and 1.
-        targets: classes or masks that went with them, as found or as known.
         mismatch: 1 − cosine; 0 is a perfect match.
     """
 
     images: Tensor
-    targets: Tensor
     mismatch: float
 
 
 def invert_update(
-    network: nn.Module,
-    loss: Loss,
-    update: Tensor,
-    start: tuple[float, torch.Size],
-    targets: Tensor | None,
-    unknown: tuple[int, ...],
-    search: Search,
-    generator: torch.Generator,
-    on_step: Callable[[], None] | None = None,
+    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None = None
 ) -> Guess:
     """The best guess of the images behind an update.
 
     Args:
-        network: at the parameters the update started from.
-        loss: mean loss of a batch from (logits, targets); it must take soft masks where none are known.
-        update: Δ as one vector, in the order of the network's trainable parameters.
-        start: mean brightness of images of this kind, and the shape of the batch.
-        targets: classes or masks; None where masks must be found.
-        unknown: the shape of masks to be found.
+        observed: what is known.
         search: how hard to try.
         generator: of the random starts, on the CPU.
         on_step: called after every step.
     """
-    guesses = (
-        _one_start(network, loss, update, start, targets, unknown, search, generator, on_step)
-        for _ in range(search.restarts)
-    )
+    guesses = (_one_start(observed, search, generator, on_step) for _ in range(search.restarts))
     return min(guesses, key=lambda guess: guess.mismatch)
 
 
 def _one_start(
-    network: nn.Module,
-    loss: Loss,
-    update: Tensor,
-    start: tuple[float, torch.Size],
-    targets: Tensor | None,
-    unknown: tuple[int, ...],
-    search: Search,
-    generator: torch.Generator,
-    on_step: Callable[[], None] | None,
+    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None
 ) -> Guess:
+    network, update, targets = observed.network, observed.update, observed.targets
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     wanted = -update / update.norm().clamp_min(1e-30)
-    brightness, shape = start
-    images = (brightness + 0.3 * torch.randn(shape, generator=generator)).clamp(-1, 1).to(update.device)
-    images.requires_grad_()
+    images = observed.brightness + 0.3 * torch.randn(observed.shape, generator=generator)
+    images = images.clamp(-1, 1).to(update.device).requires_grad_()
     free = [images]
     if targets is None:
-        hidden = (0.01 * torch.randn(unknown, generator=generator)).to(update.device).requires_grad_()
+        hidden = 0.01 * torch.randn(observed.target_shape, generator=generator)
+        hidden = hidden.to(update.device).requires_grad_()
         free.append(hidden)
     optimizer = torch.optim.Adam(free, search.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, search.iterations)
 
-    def believed() -> Tensor:
-        return targets if targets is not None else hidden.sigmoid()
-
     def mismatch() -> Tensor:
-        gradients = torch.autograd.grad(
-            loss(network(images), believed()), parameters, create_graph=True
-        )  # fmt: skip
-        flat = flatten(gradients)
+        loss = observed.loss(network(images), targets if targets is not None else hidden.sigmoid())
+        flat = flatten(torch.autograd.grad(loss, parameters, create_graph=True))
         cosine: Tensor = flat @ wanted / flat.norm().clamp_min(1e-30)
         return 1 - cosine
 
@@ -121,7 +115,7 @@ def _one_start(
             images.clamp_(-1, 1)
         if on_step is not None:
             on_step()
-    return Guess(images.detach(), believed().detach(), float(mismatch().detach()))
+    return Guess(images.detach(), float(mismatch().detach()))
 
 
 def flatten(tensors: tuple[Tensor, ...]) -> Tensor:
