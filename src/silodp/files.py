@@ -1,4 +1,4 @@
-"""Writing files so that a reader finds the old one or the new one, and strict JSON."""
+"""Writing files so that a reader finds the old one or the new one; strict JSON, and reading it back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from silodp.errors import InputError
 
 
 @contextmanager
@@ -35,6 +37,17 @@ def write_atomically(path: Path, content: bytes) -> None:
 def to_json(content: Any, indent: int | None = None) -> str:
     """Strict JSON: NaN and infinity become null (an ε of null is no guarantee at all)."""
     return json.dumps(_plain(content), indent=indent)
+
+
+def read_object(path: Path, *keys: str, way_out: str) -> dict[str, Any]:
+    """A JSON object with these keys; anything else is refused with the way out."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not content.keys() >= set(keys):
+        raise InputError(f"{path}: damaged; {way_out}")
+    return content
 
 
 def _plain(content: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -25,6 +27,21 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     return build_model(
         experiment.model, channels, _outputs(cohort, task_named(experiment.task)), experiment.seed
     )
+
+
+def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
+    """The network of a run as its last round left it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    network, path = named_network(experiment, cohort), run / "model.safetensors"
+    if not path.is_file():
+        raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {run}`")
+    try:
+        network.load_state_dict(load_file(path))
+    except (RuntimeError, SafetensorError):
+        raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
+    return network
 
 
 def refuse_other_targets(cohort: Cohort, task: Task) -> None:

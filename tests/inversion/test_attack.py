@@ -3,14 +3,17 @@
 import csv
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from silodp import Experiment, InputError, train
+from silodp.cohorts import load_cohort
 from silodp.inversion import AttackResult, AttackSettings, Search, invert
 from silodp.inversion.output import verdict, write_attack
 from silodp.inversion.search import Observed, flatten, invert_update, total_variation
@@ -142,17 +145,52 @@ def test_labels_can_be_found_along_with_the_image() -> None:
         assert score.mean_ssim > score.baseline_ssim[0] + 0.15
 
 
-def test_a_run_is_attacked_at_its_last_model(tmp_path: Path) -> None:
-    experiment = SMALL["segmentation"].change(rounds=1)
-    result = train(experiment, out=tmp_path / "run", device="cpu")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    return train(SMALL["segmentation"].change(rounds=1), out=out, device="cpu").folder
+
+
+def test_a_run_is_attacked_at_its_last_model(trained: Path) -> None:
     settings = AttackSettings(images=1, views=("own network",), search=Search(1, 5))
-    trained = invert(experiment, run=result.folder, settings=settings)
-    first = invert(experiment, settings=settings)
-    assert trained.scores["own network"].mismatch != first.scores["own network"].mismatch
-    assert trained.intermediaries == result.summary["intermediaries"]
-    (result.folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="no model yet"):
-        invert(experiment, run=result.folder, settings=settings)
+    last = invert(SMALL["segmentation"], run=trained, settings=settings)
+    first = invert(SMALL["segmentation"], settings=settings)
+    assert last.scores["own network"].mismatch != first.scores["own network"].mismatch
+    summary = json.loads((trained / "summary.json").read_text(encoding="utf-8"))
+    assert last.intermediaries == summary["intermediaries"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("model.safetensors", None, "no model yet; finish it with `silodp resume"),
+        ("model.safetensors", b"nothing of the kind", "not a model of this experiment"),
+        ("model.safetensors", save({"other": torch.zeros(1)}), "not a model of this experiment"),
+        ("summary.json", None, "no result yet; finish it with `silodp resume"),
+        ("summary.json", b"[]", "damaged; remove it and write it anew with `silodp resume"),
+        ("summary.json", b"{}", "damaged; remove it and write it anew with `silodp resume"),
+    ],
+)
+def test_a_run_with_a_file_missing_or_damaged(
+    trained: Path, tmp_path: Path, file: str, content: bytes | None, words: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    (run / file).unlink()
+    if content is not None:
+        (run / file).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        invert(SMALL["segmentation"], run=run, settings=AttackSettings(images=1))
+
+
+def test_an_experiment_is_split_as_far_as_its_smallest_hospital_goes() -> None:
+    """60 slices: the smallest of six hospitals trains on few, so 500 parts of two images are out of reach."""
+    experiment = SMALL["segmentation"].change(
+        intermediaries__rule="fixed", intermediaries__count=500, intermediaries__min_samples=2
+    )
+    settings = AttackSettings(images=1, views=("intermediaries",), search=Search(1, 1))
+    smallest = min(len(hospital.train) for hospital in load_cohort(experiment.cohort).hospitals)
+    assert invert(experiment, settings=settings).intermediaries == smallest // 2
 
 
 @pytest.mark.parametrize(

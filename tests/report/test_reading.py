@@ -55,7 +55,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
     ("name", "content", "says"),
     [
         ("summary.json", {}, r"summary\.json: test is missing; restore the file, or remove it"),
-        ("summary.json", [], r"summary\.json: not a file of silodp; restore the file, or remove it"),
+        ("summary.json", [], r"summary\.json: damaged; restore the file, or remove it"),
         (
             "metrics.jsonl",
             {"round": 1},

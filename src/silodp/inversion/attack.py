@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -15,8 +14,9 @@ from torch import Tensor
 from silodp.cohorts import Cohort, Examples, load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
-from silodp.fitting import named_network, refuse_other_targets
-from silodp.intermediary import closed_form
+from silodp.files import read_object
+from silodp.fitting import named_network, refuse_other_targets, trained_network
+from silodp.intermediary import closed_form, most_intermediaries
 from silodp.inversion.open_network import open_network
 from silodp.inversion.search import Observed, Search, invert_update
 from silodp.inversion.views import View, views_of
@@ -133,15 +133,16 @@ def invert(
             f"--images {settings.images}, --batch {settings.batch}: {victim.name} has {len(victim.train)} "
             "training images; attack at least one batch and at most all of them"
         )
-    own = FlatModel(_network(experiment, cohort, run), place)
+    trained = trained_network(experiment, cohort, run) if run else named_network(experiment, cohort)
+    own = FlatModel(trained, place)
     first = victim.train.images
     outputs = task.outputs(torch.cat([hospital.train.targets for hospital in cohort.hospitals]))
     size = (int(first.shape[2]), int(first.shape[3]))
     masks = victim.train.targets.ndim == 4
     easy = FlatModel(open_network(first.shape[1], size, outputs, masks, settings.seed), place)
-    members = experiment.participation.members or len(cohort.hospitals)
-    v = _intermediaries(experiment, run, len(own), members)
-    delta = experiment.privacy.delta or delta_by_rule(members)
+    sizes = [len(hospital.train) for hospital in cohort.hospitals[: experiment.participation.members]]
+    v = _last_count(run) if run else _intermediaries(experiment, len(own), sizes)
+    delta = experiment.privacy.delta or delta_by_rule(len(sizes))
     views = views_of(experiment, easy, own, task, victim, v, delta)
     chosen = [view for view in views if not settings.views or view.name in settings.views]
     if missing := set(settings.views) - {view.name for view in views}:
@@ -160,24 +161,19 @@ def invert(
     )  # fmt: skip
 
 
-def _network(experiment: Experiment, cohort: Cohort, run: Path | None) -> torch.nn.Module:
-    network = named_network(experiment, cohort)
-    if run is not None:
-        from safetensors.torch import load_file
-
-        path = run / "model.safetensors"
-        if not path.is_file():
-            raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {run}`")
-        network.load_state_dict(load_file(path))
-    return network
+def _intermediaries(experiment: Experiment, parameters: int, training_sizes: Sequence[int]) -> int:
+    """v of an experiment that has not run: a fixed one, or where the rules settle."""
+    rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
+    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, len(training_sizes)))
+    return max(1, min(wanted, most_intermediaries(min(training_sizes), rule.min_samples)))
 
 
-def _intermediaries(experiment: Experiment, run: Path | None, parameters: int, hospitals: int) -> int:
-    if run is not None:
-        return int(json.loads((run / "summary.json").read_text(encoding="utf-8"))["intermediaries"])
-    if experiment.intermediaries.rule == "fixed":
-        return experiment.intermediaries.count
-    return max(1, int(closed_form(experiment.privacy.noise_multiplier, parameters, hospitals)))
+def _last_count(run: Path) -> int:
+    path = run / "summary.json"
+    if not path.is_file():
+        raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {run}`")
+    way_out = f"remove it and write it anew with `silodp resume {run}`"
+    return int(read_object(path, "intermediaries", way_out=way_out)["intermediaries"])
 
 
 def _others(cohort: Cohort) -> Tensor:

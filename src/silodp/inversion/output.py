@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.files import to_json, write_atomically
 from silodp.inversion.attack import AttackResult
+from silodp.tables import markdown_table, write_csv
 
 WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
 
@@ -24,7 +24,7 @@ def refuse_used(out: Path) -> None:
 def write_attack(result: AttackResult, out: Path) -> None:
     """attack.json comes last: where it is, everything is."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "attack.csv", _csv(result))
+    write_csv(out / "attack.csv", _image_rows(result))
     write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
     write_atomically(out / "sheet.png", _sheet(result))
     write_atomically(out / "attack.json", (to_json(result.to_dict(), indent=1) + "\n").encode())
@@ -54,9 +54,7 @@ HEADER = ("view", "what the attacker sees", "ε hospital", "ε intermediary", "S
 
 
 def markdown(result: AttackResult) -> str:
-    lines = [list(HEADER), ["---"] * len(HEADER), *rows(result)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{verdict(result)}"
+    return f"{markdown_table(HEADER, rows(result))}\n\n{verdict(result)}"
 
 
 def verdict(result: AttackResult) -> str:
@@ -92,16 +90,19 @@ def _epsilon(value: float) -> str:
     return show_epsilon(value)
 
 
-def _csv(result: AttackResult) -> bytes:
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    columns = ("ssim", "psnr", "baseline_ssim")
-    writer.writerow(["view", "epsilon_hospital", "epsilon_intermediary", "image", *columns])
-    for name, score in result.scores.items():
-        for number in range(len(score.ssim)):
-            figures = [getattr(score, column)[number] for column in columns]
-            writer.writerow([name, score.epsilon_hospital, score.epsilon_intermediary, number, *figures])
-    return file.getvalue().encode()
+def _image_rows(result: AttackResult) -> list[dict[str, Any]]:
+    """attack.csv: a line an image of a view."""
+    return [
+        {
+            "view": name,
+            "epsilon_hospital": score.epsilon_hospital,
+            "epsilon_intermediary": score.epsilon_intermediary,
+            "image": number,
+            **{column: getattr(score, column)[number] for column in ("ssim", "psnr", "baseline_ssim")},
+        }
+        for name, score in result.scores.items()
+        for number in range(len(score.ssim))
+    ]
 
 
 def _sheet(result: AttackResult) -> bytes:
@@ -122,7 +123,8 @@ def _sheet(result: AttackResult) -> bytes:
         score = result.scores[name]
         bound = "no privacy"
         if math.isfinite(score.epsilon_hospital):
-            bound = f"ε hospital {_epsilon(score.epsilon_hospital)}"
+            bound = f"ε hospital {_epsilon(score.epsilon_hospital)}\n"
+            bound += f"ε intermediary {_epsilon(score.epsilon_intermediary)}"
         words = score.words.replace(", ", ",\n")
         places[0][column].set_title(f"{name}\n{words}\n{bound}", fontsize=9)
     figure.suptitle("What an attacker rebuilds from one round (SSIM 1 is the image itself)", fontsize=11)

@@ -54,8 +54,6 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
         return Predictions(f"{why}, so there are no predictions.")
     if not shown and run.experiment.task == "segmentation":  # all that there is are images
         return Predictions(without)
-    from safetensors import SafetensorError
-
     from silodp.cohorts import load_cohort
 
     tell = on_progress or (lambda stage, done, total: None)
@@ -69,7 +67,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
         )
     try:
         trainer, parameters = _model(run, cohort)
-    except (InputError, OSError, RuntimeError, SafetensorError):
+    except (InputError, OSError):
         return Predictions(
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
@@ -122,16 +120,14 @@ def _is_the_same(cohort: Cohort, run: Run) -> bool:
 
 def _model(run: Run, cohort: Cohort) -> tuple[LocalTrainer, Tensor]:
     import torch
-    from safetensors.torch import load_file
 
-    from silodp.fitting import named_network
+    from silodp.fitting import trained_network
     from silodp.local_training import LocalTrainer
     from silodp.parameters import FlatModel
     from silodp.tasks import task_named
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = FlatModel(named_network(run.experiment, cohort), device)
-    model.module.load_state_dict(load_file(run.folder / "model.safetensors"))
+    model = FlatModel(trained_network(run.experiment, cohort, run.folder), device)
     trainer = LocalTrainer(model, task_named(run.experiment.task), run.experiment.local)
     return trainer, model.values.clone()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
+from silodp.files import read_object
 from silodp.report.shape import CohortShape, RoundShape, SummaryShape, expect
 from silodp.run_folder import RunFolder, read_experiment
 from silodp.statement import Statement, read_statement
@@ -122,12 +122,7 @@ def _read(folder: Path, experiment: Experiment, name: str, label: str) -> Run:
 def _json(path: Path, shape: type[BaseModel]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a file of silodp; {LEAVE_OUT}")
+    content = read_object(path, way_out=LEAVE_OUT)
     expect(shape, content, path, LEAVE_OUT)
     return content
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +13,16 @@ from silodp.experiment import Experiment
 from silodp.studies.output import (
     WITH,
     WITHOUT,
-    between,
-    markdown_table,
+    epsilons,
     run_rows,
     select,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.paper import inversion_ssim
-from silodp.studies.study import Cell, Found, Plan, Study, train_or_resume
+from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
+from silodp.tables import markdown_table, write_csv
 
 TITLE = "Gradient inversion: what a release gives away"
 PRODUCT = "attack/attack.json"
@@ -50,8 +48,8 @@ def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: 
     train_or_resume(experiment, folder, device)
     views: tuple[str, ...] = ("control", "own network")
     if experiment.is_private:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        views = ("DP-FedAvg" if summary["intermediaries"] == 1 else "intermediaries",)
+        v = read_product(folder / "summary.json", "intermediaries")["intermediaries"]
+        views = ("DP-FedAvg" if v == 1 else "intermediaries",)
     settings = AttackSettings(views=views, search=Search(*effort))
     write_attack(invert(experiment, run=folder, device=device, settings=settings), folder / "attack")
 
@@ -71,7 +69,7 @@ class Score:
 
 def score(one: Found, view: str) -> Score | None:
     """What an attack reached; None where it had no such view."""
-    views = json.loads((one.folder / PRODUCT).read_text(encoding="utf-8"))["views"]
+    views = read_product(one.folder / PRODUCT, "views")["views"]
     names = ("control",) if view == CONTROL else ("DP-FedAvg", "intermediaries", "own network")
     found = next((views[name] for name in names if name in views), None)
     return Score(found["ssim"], found["psnr"], found["baseline_ssim"]) if found else None
@@ -120,8 +118,7 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
             [
                 _name(z, split),
                 f"{z:g}" if z else "–",
-                between([one.epsilon("hospital") for one in runs]),
-                between([one.epsilon("intermediary") for one in runs]),
+                *epsilons(runs),
                 spread([one.ssim for one in scores]),
                 spread([one.baseline for one in scores]),
                 spread([one.psnr for one in scores], 1),
@@ -156,8 +153,7 @@ def sentences(plan: Plan, found: Sequence[Found]) -> list[str]:
         if z and scores:
             gain = mean(one.ssim - one.baseline for one in scores)
             more.append(
-                f"{_name(z, split)} at z = {z:g} {gain:+.3f} (ε = "
-                f"{between([one.epsilon('hospital') for one in runs])} for a hospital)"
+                f"{_name(z, split)} at z = {z:g} {gain:+.3f} (ε = {epsilons(runs)[0]} for a hospital)"
             )
     if more:
         said.append(f"SSIM beyond a blind guess: {'; '.join(more)}.")

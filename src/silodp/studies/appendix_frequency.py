@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from silodp.studies.appendix_table import (
     cost,
     write_table,
 )
-from silodp.studies.output import markdown_table
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table
 
 FACTOR = 3
 TITLE = "Three times as many aggregations of the same local work"
@@ -51,14 +50,12 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 def local_work(plan: Plan, found: Sequence[Found]) -> str:
     """Optimizer steps of each hospital over the whole run: a round takes whole ones, at least one."""
-    file = json.loads((found[0].folder / "cohort.json").read_text(encoding="utf-8"))
     usual, short = (
         plan.base.local,
         plan.base.local.model_copy(update={"epochs": plan.base.local.epochs / FACTOR}),
     )
     lines, changed = [], []
-    for name, parts in list(file["hospitals"].items())[: found[0].summary["members"]]:
-        images = parts["train"]["images"]
+    for name, images in list(found[0].training_images.items())[: found[0].summary["members"]]:
         before = plan.base.rounds * planned_steps(images, usual)
         after = FACTOR * plan.base.rounds * planned_steps(images, short)
         lines.append([name, f"{images:,}", f"{before:,}", f"{after:,}", f"{after / before - 1:+.0%}"])

@@ -14,19 +14,19 @@ from silodp.studies.output import (
     WITHOUT,
     between,
     distinct,
-    markdown_table,
+    epsilons,
     mean_test,
     run_rows,
     select,
     show_printed,
     signed,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.paper import appendix, table1
 from silodp.studies.study import Cell, Found, Plan
+from silodp.tables import markdown_table, write_csv
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,7 @@ def _table(plan: Plan, found: Sequence[Found], rows: Sequence[Row], z: float) ->
         lines.append(
             [
                 row.name,
-                between([one.epsilon("hospital") for one in runs]),
-                between([one.epsilon("intermediary") for one in runs]),
+                *epsilons(runs),
                 distinct(runs, "intermediaries"),
                 distinct(runs, "rounds"),
                 *(spread([one.test(metric) for one in runs]) for metric in plan.metrics),

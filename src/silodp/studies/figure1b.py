@@ -10,18 +10,10 @@ from typing import Any
 
 from silodp.intermediary import most_intermediaries
 from silodp.studies.laws import QUANTITIES, Fits, fit, reading
-from silodp.studies.output import (
-    WITH,
-    between,
-    markdown_table,
-    run_rows,
-    spread,
-    write_csv,
-    write_figure,
-    write_markdown,
-)
+from silodp.studies.output import WITH, epsilons, run_rows, spread, write_figure, write_markdown
 from silodp.studies.over_rounds import UNNOISED, need_diagnostics
 from silodp.studies.study import Cell, Found, Plan, Scale, Study
+from silodp.tables import markdown_table, write_csv
 
 _COUNTS: Mapping[Scale, Sequence[int]] = {
     "smoke": (1, 2, 3),
@@ -112,8 +104,7 @@ def _points_table(
         rows.append(
             [
                 str(v),
-                between([one.epsilon("hospital") for one in runs]),
-                between([one.epsilon("intermediary") for one in runs]),
+                *epsilons(runs),
                 *(
                     spread([y for count, y in values.get((how, quantity.key), []) if count == v])
                     for how in (FIRST, MEAN)

@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.intermediary import closed_form
-from silodp.studies.output import (
-    between,
-    distinct,
-    markdown_table,
-    pair,
-    run_rows,
-    write_csv,
-    write_figure,
-    write_markdown,
-)
+from silodp.studies.output import PAIRED, pair, paired_privacy, run_rows, write_figure, write_markdown
 from silodp.studies.over_rounds import (
     UNNOISED,
     Groups,
@@ -35,6 +26,7 @@ from silodp.studies.over_rounds import (
     round_rows,
 )
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 NEAR = 1.5
 """A median of N·λ within this factor of its target 1 counts as centred: v is a whole number, rounded down."""
@@ -78,7 +70,7 @@ def ratio_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
 
 
 def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
-    header = ["z", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
+    header = ["z", *PAIRED]
     header += ["expected without", "N·λ without: median (middle half)", "with"]
     rows = []
     for z in plan.noise:
@@ -90,10 +82,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
         rows.append(
             [
                 f"{z:g}",
-                between([one.epsilon("hospital") for one in without]),
-                between([one.epsilon("hospital") for one in with_]),
-                between([one.epsilon("intermediary") for one in with_]),
-                distinct(with_, "intermediaries"),
+                *paired_privacy(without, with_),
                 f"{expected:.2f}",
                 middle_half(groups.get((z, "without"))),
                 middle_half(groups.get((z, "with"))),

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from silodp.studies.output import (
-    between,
-    distinct,
-    markdown_table,
+    PAIRED,
     pair,
+    paired_privacy,
     run_rows,
-    write_csv,
     write_figure,
     write_markdown,
 )
@@ -31,6 +29,7 @@ from silodp.studies.over_rounds import (
     round_rows,
 )
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -62,7 +61,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
-    header = ["z", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
+    header = ["z", *PAIRED]
     header += ["std of cosines without: median (middle half)", "with", "with − without"]
     without_, with__ = medians(groups, "without"), medians(groups, "with")
     rows = []
@@ -73,10 +72,7 @@ def _table(plan: Plan, found: Sequence[Found], groups: Groups) -> str:
             rows.append(
                 [
                     f"{z:g}",
-                    between([one.epsilon("hospital") for one in without]),
-                    between([one.epsilon("hospital") for one in with_]),
-                    between([one.epsilon("intermediary") for one in with_]),
-                    distinct(with_, "intermediaries"),
+                    *paired_privacy(without, with_),
                     middle_half(groups.get((z, "without")), 3),
                     middle_half(groups.get((z, "with")), 3),
                     f"{with__[z] - without_[z]:+.3f}" if known else "–",

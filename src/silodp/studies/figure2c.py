@@ -10,23 +10,23 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.studies.output import (
     METRIC_NAMES,
+    PAIRED,
     WITH,
     WITHOUT,
-    between,
     distinct,
-    markdown_table,
     mean_test,
+    paired_privacy,
     run_rows,
     show_printed,
     signed,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.over_rounds import in_words
 from silodp.studies.paper import printed, table1
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 MOST = 5
 """So many numbers of hospitals: the paper's 2…6, evenly spread where a cohort has more."""
@@ -115,7 +115,7 @@ def _means(found: Sequence[Found], metric: str) -> Means:
 
 def _table(plan: Plan, found: Sequence[Found]) -> str:
     metric, rows = plan.metrics[0], []
-    header = ["hospitals N", "δ", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
+    header = ["hospitals N", "δ", *PAIRED]
     header += [f"{METRIC_NAMES[metric]}: without", "with", "gain", "paper: without", "with"]
     for members in _members(found):
         without, with_ = _runs(found, members, "without"), _runs(found, members, "with")
@@ -129,10 +129,7 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
             [
                 str(members),
                 distinct([*without, *with_], "delta"),
-                between([one.epsilon("hospital") for one in without]),
-                between([one.epsilon("hospital") for one in with_]),
-                between([one.epsilon("intermediary") for one in with_]),
-                distinct(with_, "intermediaries"),
+                *paired_privacy(without, with_),
                 *(spread([one.test(metric) for one in runs]) for runs in (without, with_)),
                 signed(mean_test(with_, metric) - mean_test(without, metric)),
                 *as_printed,

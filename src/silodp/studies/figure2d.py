@@ -10,17 +10,10 @@ from statistics import median
 from typing import Any
 
 from silodp.intermediary import closed_form
-from silodp.studies.output import (
-    between,
-    markdown_table,
-    run_rows,
-    select,
-    write_csv,
-    write_figure,
-    write_markdown,
-)
+from silodp.studies.output import epsilons, run_rows, select, write_figure, write_markdown
 from silodp.studies.over_rounds import fedavg_cells, grows, hospitals_a_round, in_words, round_rows
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 _LOOKS = (("#56B4E9", "o-"), ("#0072B2", "s-"), ("#000000", "^-"))
 """From the least noise to the most."""
@@ -100,8 +93,7 @@ def _table(found: Sequence[Found], courses: dict[float, list[Course]]) -> str:
         rows.append(
             [
                 f"{z:g}",
-                between([one.epsilon("hospital") for one in runs]),
-                between([one.epsilon("intermediary") for one in runs]),
+                *epsilons(runs),
                 f"{known[0].expected:.1f}",
                 f"{median(values):g} ({min(values)}–{max(values)})",
                 ", ".join(f"{by:+d} in round {number}" for one in known for number, by in one.jumps)

@@ -15,20 +15,19 @@ from statistics import mean
 from silodp.errors import InputError
 from silodp.studies.output import (
     METRIC_NAMES,
-    between,
     defined_mean,
-    markdown_table,
+    epsilons,
     mean_test,
     run_rows,
     select,
     signed,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.paper import METHODS
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 _LINES = {
     "fedavg": ("#0072B2", "o-"),
@@ -125,11 +124,11 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
                 ends = [one.rounds[-1] for one in runs]
                 rows.append(
                     [
-                        between([one.epsilon("hospital") for one in runs]),
+                        epsilons(runs)[0],
                         f"{z_h:g}" if z_h else "no privacy",
                         name,
                         str(v),
-                        between([one.epsilon("intermediary") for one in runs]),
+                        epsilons(runs)[1],
                         f"{v * z_h:g}" if z_h else "–",
                         spread([one.test(first) for one in runs]),
                         signed(defined_mean(gains)),
@@ -169,7 +168,7 @@ def verdict(plan: Plan, found: Sequence[Found]) -> str:
         scores = {who: score for who, score in scores.items() if not math.isnan(score)}
         if scores:
             winner = max(scores, key=lambda key: scores[key])
-            epsilon = between([one.epsilon("hospital") for one in select(found, z_hospital=z_h)])
+            epsilon = epsilons(select(found, z_hospital=z_h))[0]
             best.append(f"{winner} at ε = {epsilon} ({scores[winner]:.3f})")
     undefined = [name for name, gain in gains.items() if math.isnan(gain)]
     known = sorted(gain for gain in gains.values() if not math.isnan(gain))
@@ -217,7 +216,7 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
                 fontsize="small",
                 color="#555555",
             )
-        epsilon = between([one.epsilon("hospital") for one in select(found, z_hospital=z_h)])
+        epsilon = epsilons(select(found, z_hospital=z_h))[0]
         place.set(title=f"ε of a hospital = {epsilon}  (z/v = {z_h:g})", ylim=(0, 1), xscale="log")
         place.set_xlabel("v, intermediaries a hospital (1 = not split)")
         place.set_xticks(sorted(counts), [str(v) for v in sorted(counts)])

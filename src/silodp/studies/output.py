@@ -1,12 +1,11 @@
-"""How studies write: csv, Markdown tables, pictures; hospital before intermediary everywhere."""
+"""How studies write: figures in words, lines of runs, pictures; hospital before intermediary everywhere."""
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,6 @@ WITHOUT, WITH = "#D55E00", "#0072B2"
 """Colours of runs without and with intermediaries, which colour-blind people tell apart."""
 
 METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, file.getvalue().encode())
 
 
 def write_figure(out: Path, name: str, figure: Figure) -> None:
@@ -47,11 +38,6 @@ def write_markdown(out: Path, title: str, plan: Plan, found: Sequence[Found], pa
     """table.md: a title, what the numbers rest on, and the parts, a paragraph or table each."""
     content = "\n\n".join([f"# {title}", setting(plan, found), *parts, caution(plan, found)])
     write_atomically(out / "table.md", (content + "\n").encode())
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
@@ -180,6 +166,19 @@ def pair(found: Iterable[Found], **columns: Any) -> tuple[list[Found], list[Foun
     """The runs with these values in their columns, without and with intermediaries."""
     here = select(found, **columns)
     return select(here, intermediaries="without"), select(here, intermediaries="with")
+
+
+PAIRED = ("ε hospital: without", "with", "ε intermediary: with", "v, last round")
+
+
+def paired_privacy(without: Sequence[Found], with_: Sequence[Found]) -> list[str]:
+    """What stands under `PAIRED`."""
+    return [epsilons(without)[0], *epsilons(with_), distinct(with_, "intermediaries")]
+
+
+def epsilons(runs: Sequence[Found]) -> list[str]:
+    """ε of a hospital, and of an intermediary."""
+    return [between([one.epsilon(unit) for one in runs]) for unit in ("hospital", "intermediary")]
 
 
 def between(values: Sequence[float]) -> str:

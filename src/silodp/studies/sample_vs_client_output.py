@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -17,17 +16,16 @@ from silodp.privacy.accountants import spent
 from silodp.run_folder import RunFolder
 from silodp.studies.output import (
     between,
-    markdown_table,
     mean_test,
     run_rows,
     said_of_part,
     select,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.study import Found, Plan
+from silodp.tables import markdown_table, write_csv
 
 PLAIN, CLIENT, CLIPPED = "without-privacy", "client-level", "client-level-without-noise"
 SAMPLE, LOCAL = "sample-level", "dp-sgd-drift"
@@ -86,9 +84,7 @@ def write_all(out: Path, plan: Plan, found: Sequence[Found], drifts: Sequence[Dr
 
 def _image(one: Found) -> dict[str, float]:
     """ε of an image. Where nobody noises single images, one is as safe as its hospital that is replaced."""
-    file = json.loads((one.folder / "cohort.json").read_text(encoding="utf-8"))
-    images = sum(parts["train"]["images"] for parts in file["hospitals"].values())
-    delta, epsilon = delta_by_rule(images), one.summary["epsilon"]["image"]
+    delta, epsilon = delta_by_rule(sum(one.training_images.values())), one.summary["epsilon"]["image"]
     if epsilon is None:
         epsilon = spent(RunFolder(one.folder).ledger().events, delta).replace_one.hospital
     return {"epsilon_image": epsilon, "delta_image": one.summary["image_delta"] or delta}

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from silodp.errors import InputError
 from silodp.experiment import Experiment
+from silodp.files import read_object
 from silodp.run_folder import RunFolder
 from silodp.studies.paper import METHODS, Task, noise_multipliers
 
@@ -64,13 +64,8 @@ class Cell:
 
 def read_product(path: Path, *keys: str) -> dict[str, Any]:
     """A JSON file that a cell wrote; one that was damaged since is refused."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or not content.keys() >= set(keys):
-        raise InputError(f"{path}: damaged; remove this file and go on with --resume, which writes it anew")
-    return content
+    way_out = "remove this file and go on with --resume, which writes it anew"
+    return read_object(path, *keys, way_out=way_out)
 
 
 @dataclass(frozen=True)
@@ -88,6 +83,13 @@ class Found:
     def rounds(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
         return RunFolder(self.folder).metrics()
+
+    @cached_property
+    def training_images(self) -> dict[str, int]:
+        """How many each hospital has, by cohort.json."""
+        way_out = f"remove {self.folder} and go on with --resume, which trains it anew"
+        file = read_object(self.folder / "cohort.json", "hospitals", way_out=way_out)
+        return {name: parts["train"]["images"] for name, parts in file["hospitals"].items()}
 
     def test(self, metric: str, which: str = "last") -> float:
         """A test metric, mean over hospitals, of the last model or of the one best in validation."""

@@ -8,24 +8,23 @@ from pathlib import Path
 
 from silodp.studies.output import (
     METRIC_NAMES,
+    PAIRED,
     WITH,
     WITHOUT,
-    between,
-    distinct,
-    markdown_table,
     mean_test,
     pair,
+    paired_privacy,
     run_rows,
     select,
     show_printed,
     signed,
     spread,
-    write_csv,
     write_figure,
     write_markdown,
 )
 from silodp.studies.paper import METHODS, table1
 from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.tables import markdown_table, write_csv
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -47,7 +46,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 def _table(plan: Plan, found: Sequence[Found], place: int, metric: str) -> str:
-    header = ["method", "z", "ε hospital: without", "with", "ε intermediary: with", "v, last round"]
+    header = ["method", "z", *PAIRED]
     header += [f"{METRIC_NAMES[metric]}: without", "with", "gain", "paper: without", "with"]
     rows = []
     for optimizer, name in METHODS.items():
@@ -59,10 +58,7 @@ def _table(plan: Plan, found: Sequence[Found], place: int, metric: str) -> str:
                 [
                     name,
                     f"{z:g}" if z else "no privacy",
-                    between([one.epsilon("hospital") for one in without]),
-                    between([one.epsilon("hospital") for one in with_]),
-                    between([one.epsilon("intermediary") for one in with_]),
-                    distinct(with_, "intermediaries"),
+                    *paired_privacy(without, with_),
                     spread([one.test(metric) for one in without]),
                     spread([one.test(metric) for one in with_]),
                     signed(_gain(without, with_, metric)),
