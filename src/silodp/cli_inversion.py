@@ -70,7 +70,8 @@ def attack(
         return
     table = titled_table(f"{experiment.name}: what an attacker rebuilds from one round", verdict(result))
     for column in (HEADER[0], *HEADER[2:]):
-        table.add_column(column, justify="left" if column == HEADER[0] else "right")
+        name = column == HEADER[0]
+        table.add_column(column, justify="left" if name else "right", no_wrap=name)
     for name, _, *figures in rows(result):
         table.add_row(name, *figures)
     console = Console()
