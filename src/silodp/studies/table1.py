@@ -109,6 +109,10 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
             levels = [z for z in plan.noise if ours[z]]
             means = [mean_test(ours[z], metric) for z in levels]
             place.plot(levels, means, "o-", color=colour, label=f"{word} intermediaries")
+            if len(plan.seeds) > 1:
+                for z in levels:
+                    each = [one.test(metric) for one in ours[z]]
+                    place.plot([z] * len(each), each, ".", color=colour, alpha=0.5, label="")
             paper = [table1(plan.task, optimizer, z, word == "with") for z in plan.noise]
             values = [cell[0] if cell else float("nan") for cell in paper]
             place.plot(
@@ -119,7 +123,8 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
             place.axhline(level, color="#555555", linewidth=1, linestyle="--", label="no privacy")
         place.set(title=name, xlabel="noise multiplier z", xticks=plan.noise, ylim=(0, 1))
         place.grid(alpha=0.3)
-    axes[0].set_ylabel(f"test {METRIC_NAMES[metric]} (higher is better)")
+    seeds = ", a dot a seed" * (len(plan.seeds) > 1)
+    axes[0].set_ylabel(f"test {METRIC_NAMES[metric]} (higher is better{seeds})")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     write_figure(out, "table1", figure)
