@@ -69,9 +69,9 @@ def attack(
         print((folder / "attack.json").read_text(encoding="utf-8"), end="")
         return
     table = titled_table(f"{experiment.name}: what an attacker rebuilds from one round", verdict(result))
-    for column in (HEADER[0], *HEADER[2:]):
-        name = column == HEADER[0]
-        table.add_column(column, justify="left" if name else "right", no_wrap=name)
+    table.add_column(HEADER[0], no_wrap=True)
+    for column in HEADER[2:]:
+        table.add_column(column, justify="right")
     for name, _, *figures in rows(result):
         table.add_row(name, *figures)
     console = Console()

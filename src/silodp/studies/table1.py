@@ -112,7 +112,7 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
             if len(plan.seeds) > 1:
                 for z in levels:
                     each = [one.test(metric) for one in ours[z]]
-                    place.plot([z] * len(each), each, ".", color=colour, alpha=0.5, label="")
+                    place.plot([z] * len(each), each, ".", color=colour, alpha=0.5)
             paper = [table1(plan.task, optimizer, z, word == "with") for z in plan.noise]
             values = [cell[0] if cell else float("nan") for cell in paper]
             place.plot(
