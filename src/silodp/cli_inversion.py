@@ -35,11 +35,11 @@ def attack(
 
     from silodp.display import stages, titled_table
     from silodp.experiment import Experiment
+    from silodp.files import refuse_filled
     from silodp.inversion import AttackSettings, Search, invert
     from silodp.inversion.output import (
         HEADER,
         WARNING,
-        refuse_used,
         rows,
         shows_patients,
         verdict,
@@ -57,7 +57,7 @@ def attack(
         raise InputError(f"attack {run}: a run brings its own settings; leave --set out")
     experiment = read_experiment(run) if run is not None else Experiment.load(target, changes or ())
     folder = out or free_folder(experiment.name, "attacks")
-    refuse_used(folder)
+    refuse_filled(folder)
     settings = AttackSettings(
         images, batch, "known" if labels == "known" else "inferred", tuple(view or ()),
         Search(restarts, iterations), seed,

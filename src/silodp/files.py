@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +27,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:
+    """What is written goes into a folder that is new, or empty but for what a kill may have left there."""
+    if folder.exists() and (
+        not folder.is_dir() or any(left.name not in leftovers for left in folder.iterdir())
+    ):
+        raise InputError(f"--out {folder}: exists already; {way_out}")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import replacing, to_json, write_atomically
+from silodp.files import refuse_filled, replacing, to_json, write_atomically
 from silodp.privacy.ledger import Ledger
 
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
@@ -133,12 +133,8 @@ class RunFolder:
 
 def refuse_used(path: Path) -> None:
     """A run goes into a folder that is new or empty."""
-    if path.exists() and (
-        not path.is_dir() or any(left.name not in _BEFORE_A_RUN for left in path.iterdir())
-    ):
-        raise InputError(
-            f"--out {path}: exists already; give another folder, or take a run up with `silodp resume {path}`"
-        )
+    way_out = f"give another folder, or take a run up with `silodp resume {path}`"
+    refuse_filled(path, _BEFORE_A_RUN, way_out)
 
 
 def read_experiment(folder: Path) -> Experiment:

@@ -29,6 +29,7 @@ from silodp.cohorts.store import (
     open_store,
 )
 from silodp.errors import InputError
+from silodp.files import refuse_filled
 from silodp.settings import CohortSettings
 
 SOURCES = ("rsna-ich", "prostate", "medmnist", "npz", "folder")
@@ -79,8 +80,7 @@ def prepare(
     catalogue: Catalogue | None = None,
 ) -> Store:
     """Decodes the files at `settings.path` into the folder `out`, to be used as cohort.kind = prepared."""
-    if out.exists() and (not out.is_dir() or any(left.name not in UNFINISHED for left in out.iterdir())):
-        raise InputError(f"--out {out}: exists already; give a new folder")
+    refuse_filled(out, UNFINISHED)
     catalogue = catalogue or look(settings)
     out.mkdir(parents=True, exist_ok=True)
     out.chmod(0o700)  # these are patients' images

@@ -8,17 +8,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.errors import InputError
 from silodp.files import to_json, write_atomically
 from silodp.inversion.attack import AttackResult
 from silodp.tables import markdown_table, write_csv
 
 WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
-
-
-def refuse_used(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"--out {out}: exists already; give a new folder")
 
 
 def write_attack(result: AttackResult, out: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from silodp.errors import InputError
+from silodp.intermediary import closed_form, most_intermediaries
 from silodp.studies.output import (
     METRIC_NAMES,
     defined_mean,
@@ -51,10 +52,6 @@ def cells(plan: Plan) -> list[Cell]:
 
 def split_counts(plan: Plan, z_h: float) -> list[int]:
     """v of the split hospitals: 2, and the closed form's at z_h, as far as the smallest hospital allows."""
-    from silodp.cohorts import load_cohort
-    from silodp.fitting import named_network
-    from silodp.intermediary import closed_form, most_intermediaries
-
     base, smallest = plan.base, min(plan.training_sizes)
     most = most_intermediaries(smallest, base.intermediaries.min_samples)
     if most < 2:
@@ -62,9 +59,7 @@ def split_counts(plan: Plan, z_h: float) -> list[int]:
             f"matched-privacy: the smallest hospital has {smallest} training images, too few for two "
             f"intermediaries of {base.intermediaries.min_samples}; give more images"
         )
-    network = named_network(base, load_cohort(base.cohort))
-    parameters = sum(weights.numel() for weights in network.parameters())
-    wished = math.floor(closed_form(z_h, parameters, len(plan.training_sizes)))
+    wished = math.floor(closed_form(z_h, plan.parameters, len(plan.training_sizes)))
     return sorted({2, min(max(wished, 2), most)})
 
 

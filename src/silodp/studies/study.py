@@ -142,6 +142,15 @@ class Plan:
         hospitals = load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
         return tuple(len(hospital.train) for hospital in hospitals)
 
+    @cached_property
+    def parameters(self) -> int:
+        """Of the network; reads the cohort."""
+        from silodp.cohorts import load_cohort
+        from silodp.fitting import named_network
+
+        network = named_network(self.base, load_cohort(self.base.cohort))
+        return sum(weights.numel() for weights in network.parameters())
+
     def cell(
         self,
         z: float,
