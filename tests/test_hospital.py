@@ -1,3 +1,4 @@
+import copy
 import gc
 import math
 from dataclasses import replace
@@ -20,9 +21,11 @@ from silodp.tasks import task_named
 CPU = torch.device("cpu")
 
 
-def hospital(data: HospitalData | None = None, **settings: object) -> tuple[Hospital, torch.Tensor]:
+def hospital(
+    data: HospitalData | None = None, network: torch.nn.Module | None = None, **settings: object
+) -> tuple[Hospital, torch.Tensor]:
     torch.manual_seed(0)
-    model = FlatModel(UNet(1, 1, 2, "batch"), CPU)
+    model = FlatModel(copy.deepcopy(network) if network else UNet(1, 1, 2, "batch"), CPU)
     local = LocalSettings.model_validate({"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
     return Hospital(
@@ -113,6 +116,51 @@ def test_an_intermediary_that_runs_away_counts_as_nothing_and_takes_nobody_along
     bounded = two.train(plan(start, 6, 0.5, number=4))
     assert math.isfinite(bounded.bits)
     assert float(bounded.clipped_sum.norm()) <= 6 * 0.5
+
+
+class Picky(torch.nn.Module):
+    """A network with an input check, as users write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = UNet(1, 1, 2, "batch")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if float(images.amax()) > 50:
+            raise ValueError("not a scan")
+        return self.body(images)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("state", ["kept", "fresh"])
+def test_an_intermediary_that_raises_counts_as_nothing_and_takes_nobody_along(state: str) -> None:
+    """One image that the network refuses: its own update is nothing, and its bit; the others are as ever."""
+    (one, start), (two, _) = hospital(network=Picky(), state=state), hospital(network=Picky(), state=state)
+    whole = two.parts["train"]
+    images = whole.images.clone()
+    images[0] = 99.0
+    for number, harmed in ((1, True), (2, True), (3, False)):
+        two.parts["train"] = replace(whole, images=images) if harmed else whole
+        asked = plan(start, 6, None, number=number)
+        first, second = one.train(asked), two.train(asked)
+        differ = (first.clipped_sum != second.clipped_sum).any(1)
+        assert int(differ.sum()) == (1 if harmed or state == "kept" else 0)
+        if harmed:
+            assert float(second.clipped_sum[differ].abs().max()) == 0
+    two.parts["train"] = replace(whole, images=images)
+    # With a bound: the sum moves by C at most and the bits by one half, which is what the ledger counts.
+    asked = plan(start, 6, 0.5, number=4)
+    first, second = one.train(asked), two.train(asked)
+    if state == "fresh":
+        assert float((first.clipped_sum - second.clipped_sum).norm()) <= 0.5 * (1 + 1e-5)
+        assert abs(first.bits - second.bits) == 0.5
+
+
+def test_a_hospital_of_which_every_intermediary_raises_is_absent() -> None:
+    one, start = hospital(network=Picky())
+    whole = one.parts["train"]
+    one.parts["train"] = replace(whole, images=whole.images + 99)
+    with pytest.raises(ValueError, match="not a scan"):
+        one.train(plan(start, 3, 0.5))
 
 
 def test_nothing_un_noised_is_sent_unless_the_plan_asks() -> None:

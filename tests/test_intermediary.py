@@ -165,3 +165,40 @@ def test_public_rules_ignore_what_was_measured(name: str) -> None:
 @pytest.mark.parametrize("ratio", [measured(math.inf), measured(math.nan), Ratio(1.0, 0.0, 0.0)])
 def test_a_round_that_measured_nothing_leaves_v(name: str, ratio: Ratio) -> None:
     assert next_count(rule(name), 7, 1, ratio, 6) == 7
+
+
+people = st.lists(st.integers(0, 12), min_size=1, max_size=80)
+
+
+@settings(max_examples=100, deadline=None)
+@given(people=people, seed=st.integers(0, 2**32), data=st.data())
+def test_a_patient_is_in_one_intermediary_only(people: list[int], seed: int, data: st.DataObject) -> None:
+    patients = torch.tensor(people)
+    v = data.draw(st.integers(1, most_intermediaries(len(people), 1, patients)))
+    parts = split(len(people), v, torch.Generator().manual_seed(seed), patients)
+    assert sorted(torch.cat(parts).tolist()) == list(range(len(people)))
+    owners = [set(patients[part].tolist()) for part in parts]
+    assert all(owners)
+    assert sum(map(len, owners)) == len(set(people))
+
+
+@settings(max_examples=100, deadline=None)
+@given(people=people, seed=st.integers(0, 2**32), least=st.integers(1, 6))
+def test_up_to_the_most_intermediaries_each_has_images_enough(
+    people: list[int], seed: int, least: int
+) -> None:
+    patients = torch.tensor(people)
+    most = most_intermediaries(len(people), least, patients)
+    assert 1 <= most <= len(set(people))
+    for v in range(2, most + 1):
+        assert min(map(len, split(len(people), v, torch.Generator().manual_seed(seed), patients))) >= least
+    beyond = split(len(people), most + 1, torch.Generator().manual_seed(seed), patients)
+    assert min(map(len, beyond)) < least
+
+
+def test_patients_of_one_size_make_equal_intermediaries() -> None:
+    patients = torch.arange(12).repeat_interleave(5)
+    parts = split(60, 4, torch.Generator().manual_seed(3), patients)
+    assert [len(part) for part in parts] == [15] * 4
+    other = split(60, 4, torch.Generator().manual_seed(4), patients)
+    assert {frozenset(part.tolist()) for part in parts} != {frozenset(part.tolist()) for part in other}

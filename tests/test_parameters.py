@@ -1,5 +1,7 @@
 """The flat vector is the model: whoever changes one changes the other."""
 
+import math
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from silodp.errors import InputError
-from silodp.parameters import FlatModel, refuse_unprotectable
+from silodp.parameters import FlatModel, Snapshot, refuse_unprotectable
 
 CPU = torch.device("cpu")
 
@@ -138,3 +140,55 @@ def test_whole_numbers_are_refused_by_name() -> None:
 def test_a_model_with_nothing_to_train_is_refused() -> None:
     with pytest.raises(InputError, match="no trainable parameter"):
         FlatModel(network().requires_grad_(False), CPU)
+
+
+class RunningMean(nn.Module):
+    """Keeps a running mean of what it saw in a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(2), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.mean.data.mul_(0.9).add_(images.mean())
+        return self.scale * images.mean() - self.mean
+
+
+def test_frozen_parameters_are_those_of_the_start_whatever_forward_did() -> None:
+    flat = FlatModel(RunningMean(), CPU)
+    start = flat.values.clone()
+    flat.module(torch.full((3,), 7.0))
+    assert float(flat.module.mean[0]) != 0  # type: ignore[index]
+    assert torch.equal(flat.named_tensors(start)["mean"], torch.zeros(2))
+    flat.load(start)
+    assert torch.equal(flat.module.mean, torch.zeros(2))  # type: ignore[arg-type]
+
+
+def test_what_is_written_shares_no_memory_with_the_model() -> None:
+    flat = FlatModel(RunningMean(), CPU)
+    written = flat.named_tensors(flat.values)
+    flat.values.add_(1)
+    assert torch.equal(written["scale"], torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"),
+    [
+        (lambda layer, x: setattr(layer, "seen", x.mean()), "seen"),
+        (lambda layer, x: setattr(layer, "running", float(x.mean())), "running"),
+        (lambda layer, x: layer.values.append(x.mean()), "values"),
+        (lambda layer, x: layer.table.update(last=x.mean()), "table"),
+        (lambda layer, x: layer.weight.data.add_(x.mean()), "weight"),
+        (lambda layer, x: layer.bias.data.add_(x.mean()), "bias"),
+        (lambda layer, x: None, None),
+    ],
+)
+def test_a_snapshot_names_what_a_forward_pass_changed(keep: Callable[..., None], name: str | None) -> None:
+    layer = nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    layer.running, layer.values, layer.table, layer.nan = 0.0, [], {}, torch.tensor(math.nan)  # type: ignore[assignment]
+    module = nn.Sequential(layer)
+    before = Snapshot(module)
+    keep(layer, torch.ones(3))
+    assert before.changed() == (name and f"0.{name}")

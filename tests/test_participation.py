@@ -1,7 +1,8 @@
-"""Who takes part: the shares that the plan promises, and chance from the generator only."""
+"""Who takes part: the shares that the plan promises, and chance from the secret only."""
 
 import math
 from collections import Counter
+from fractions import Fraction
 from itertools import combinations
 
 import pytest
@@ -12,6 +13,7 @@ from silodp.settings import ParticipationSettings
 
 SIX = ("a", "b", "c", "d", "e", "f")
 DRAWS = 3_000
+SECRET = f"{0x5EC2E7 << 200:064x}"
 
 
 def rule(name: str, rate: float = 1.0) -> ParticipationSettings:
@@ -19,7 +21,7 @@ def rule(name: str, rate: float = 1.0) -> ParticipationSettings:
 
 
 def draws(settings: ParticipationSettings, hospitals: tuple[str, ...] = SIX) -> list[tuple[str, ...]]:
-    return [participants(settings, hospitals, torch.Generator().manual_seed(seed)) for seed in range(DRAWS)]
+    return [participants(settings, hospitals, SECRET, number) for number in range(DRAWS)]
 
 
 def close(count: int, probability: float) -> bool:
@@ -28,8 +30,8 @@ def close(count: int, probability: float) -> bool:
 
 
 def test_everyone_takes_part() -> None:
-    assert participants(rule("all"), SIX, torch.Generator()) == SIX
-    assert participants(rule("all", 0.1), SIX, torch.Generator()) == SIX
+    assert participants(rule("all"), SIX, SECRET, 1) == SIX
+    assert participants(rule("all", 0.1), SIX, SECRET, 1) == SIX
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 2 / 3])
@@ -81,12 +83,29 @@ def test_expected_hospitals(name: str, rate: float, hospitals: int, expected: fl
 
 
 @pytest.mark.parametrize("name", ["poisson", "fraction"])
-def test_the_generator_alone_decides(name: str) -> None:
+def test_the_secret_alone_decides_and_all_its_bits_count(name: str) -> None:
+    """Secrets that differ in any one of 256 bits draw other hospitals: 32 bits would be guessed."""
     torch.manual_seed(1)
     first = draws(rule(name, 0.5))
     torch.manual_seed(2)
     assert draws(rule(name, 0.5)) == first
     assert len(set(first)) > 1
+    drawn = set()
+    for bit in range(0, 256, 15):
+        secret = f"{int(SECRET, 16) ^ (1 << bit):064x}"
+        drawn.add(tuple(participants(rule(name, 0.5), SIX, secret, number) for number in range(40)))
+    assert len(drawn) == len(range(0, 256, 15))
+
+
+@pytest.mark.parametrize("rate", [0.3, 1e-9, 1 - 2.0**-53, 5e-324])
+def test_a_poisson_draw_has_exactly_its_chance(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all the numbers below 2^1088 exactly the share `rate` takes part: the chance is no rounded one."""
+    limit = Fraction(rate) * 2**1088
+    assert limit.denominator == 1
+    for number, taken in ((int(limit) - 1, True), (int(limit), False), (0, True), (2**1088 - 1, False)):
+        monkeypatch.setattr("silodp.participation.secret_number", lambda *_, number=number: number)
+        assert bool(participants(rule("poisson", rate), SIX, SECRET, 1)) == taken
+    assert sampling_rate(rule("poisson", rate), 6) == rate
 
 
 @pytest.mark.parametrize(

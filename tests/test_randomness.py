@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from silodp.randomness import derive_seed, generator, seeded_noise, system_noise
+from silodp.randomness import (
+    _exponential,
+    _normal,
+    derive_seed,
+    generator,
+    seeded_noise,
+    system_noise,
+)
 
 CPU = torch.device("cpu")
 words = st.one_of(st.integers(0, 10**6), st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True))
@@ -84,7 +92,7 @@ def test_noise_from_the_system_is_never_the_same_twice() -> None:
 
 def test_noise_from_the_system_has_no_other_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the operating system's entropy held fast it stands still, whatever the seeds are."""
-    monkeypatch.setattr(os, "urandom", lambda size: bytes(range(256)) * (size // 256) + bytes(size % 256))
+    monkeypatch.setattr(os, "urandom", lambda size: (bytes(range(1, 256)) * (1 + size // 255))[:size])
     torch.manual_seed(1)
     first = system_noise(torch.zeros(3), "x", 1000)
     torch.manual_seed(2)
@@ -98,7 +106,36 @@ def test_any_number_of_numbers_can_be_drawn(count: int) -> None:
         assert source(torch.zeros(1), "x", count).shape == (count,)
 
 
-def test_the_worst_random_bits_still_give_a_finite_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    for byte in (b"\x00", b"\xff"):
-        monkeypatch.setattr(os, "urandom", lambda size, byte=byte: byte * size)
-        assert bool(torch.isfinite(system_noise(torch.zeros(1), "x", 10)).all())
+def test_the_worst_random_bits_give_a_finite_number_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: b"\xff" * size)
+    assert bool(torch.isfinite(system_noise(torch.zeros(1), "x", 10)).all())
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(size))
+    with pytest.raises(RuntimeError, match="zeros only"):
+        system_noise(torch.zeros(1), "x", 10)
+
+
+def after_zeros(words: int) -> Callable[[int], bytes]:
+    """Random bytes, whose first calls give so many words of zeros."""
+    calls = iter([True] * words)
+    return lambda size: bytes(size) if next(calls, False) else os.urandom(size)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 13, 400])
+def test_tails_have_no_end(zeros: int) -> None:
+    """Given that the first 53·k bits are zeros, −ln U is 53·k·ln 2 and an exponential number: at k = 13 a
+    normal number is beyond 31 standard deviations, as far as 15 intermediaries at z = ½ move a round."""
+    drawn = _exponential(20_000, after_zeros(zeros)).numpy() - zeros * 53 * math.log(2)
+    assert stats.kstest(drawn, "expon").pvalue > 1e-6
+    # Fine however far out: no two are the same, as they would be if U itself had 53 bits.
+    assert len(np.unique(drawn)) > 19_990
+    beyond = _normal(20_000, after_zeros(zeros)).abs().numpy()
+    radius = math.sqrt(2 * zeros * 53 * math.log(2))
+    assert beyond.max() > 0.99 * radius
+
+
+def test_noise_from_the_system_reaches_as_far_as_a_unit_can_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sums of at most 8.57 each would end at 17.1, and whoever is moved by 30 would be seen for sure."""
+    real, calls = os.urandom, iter(range(10**9))
+    # Of the words for a number's four radii, the first twenty are zeros.
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(size) if next(calls) % 23 < 20 else real(size))
+    assert float(system_noise(torch.zeros(1), "x", 2000).abs().max()) > 30

@@ -420,3 +420,29 @@ def test_an_image_whose_gradient_runs_away_counts_as_nothing_and_takes_no_other_
     with_it = filled(model, level, harmed, targets)
     assert bool(torch.isfinite(with_it).all())
     torch.testing.assert_close(with_it, without, rtol=1e-4, atol=1e-7)
+
+
+def test_an_image_that_the_network_refuses_counts_as_nothing_and_takes_no_other_along() -> None:
+    """An own network that raises on some images: one of them must not take its hospital's step with it."""
+
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = smooth().module
+
+        def forward(self, images: Tensor) -> Tensor:
+            if float(images.amax()) > 50:
+                raise ValueError("not a scan")
+            return self.body(images)  # type: ignore[no-any-return]
+
+    images, targets = batch(4)
+    harmed = images.clone()
+    harmed[2] = 99.0
+    model, level = FlatModel(Picky(), CPU), SampleLevel(0.0, 0.1)
+    three = [0, 1, 3]
+    without = filled(model, level, images[three], targets[three]) * 3 / 4
+    torch.testing.assert_close(filled(model, level, harmed, targets), without, rtol=1e-4, atol=1e-7)
+    nobody = filled(model, level, torch.full_like(images, 99.0), targets)
+    assert float(nobody.abs().max()) == 0
+    noise = filled(model, SampleLevel(1.0, 0.1), torch.full_like(images, 99.0), targets)
+    assert float(noise.std()) == pytest.approx(0.1 / 4, rel=0.5)

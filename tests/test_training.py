@@ -130,7 +130,9 @@ def test_a_hospital_with_a_broken_update_is_named_and_the_run_goes_on(
     huge = replace(broken, train=replace(broken.train, images=torch.full_like(broken.train.images, 3e38)))
     bad = Cohort("bad", (cohort.hospitals[0], huge, cohort.hospitals[2]))
     result = train(experiment, cohort=bad, out=tmp_path / "run", device="cpu")
-    assert "hospital-1: 2 of 2 intermediaries gave NaN or infinity and count as nothing" in caplog.text
+    assert (
+        "hospital-1: 2 of 2 intermediaries failed or gave NaN or infinity and count as nothing" in caplog.text
+    )
     assert lines(result.folder, "metrics.jsonl")[0]["absent"] == {}
     assert all(bool(torch.isfinite(p).all()) for p in result.model.parameters())
 

@@ -159,6 +159,9 @@ def privacy(
     without_replacement: Annotated[
         bool, typer.Option("--without-replacement", help="A fixed share is drawn, not each by chance.")
     ] = False,
+    fresh_states: Annotated[
+        bool, typer.Option("--fresh-states", help="Of that share: no optimizer state outlives a round.")
+    ] = False,
     accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
@@ -186,8 +189,9 @@ def privacy(
     if delta is None and hospitals is None:
         raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
     delta = delta_by_rule(hospitals or 1) if delta is None else delta
-    participation = "all" if sample_rate == 1 else "fraction" if without_replacement else "poisson"
-    if participation == "fraction" and hospitals is not None and 0 < sample_rate < 1:
+    fixed_share = "fraction" if fresh_states else "fraction-kept"
+    participation = "all" if sample_rate == 1 else fixed_share if without_replacement else "poisson"
+    if participation == fixed_share and hospitals is not None and 0 < sample_rate < 1:
         drawn_from = ParticipationSettings(rule="fraction", rate=sample_rate)
         sample_rate = sampling_rate(drawn_from, hospitals)  # so many whole hospitals
     setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]

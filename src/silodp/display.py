@@ -86,6 +86,8 @@ def describe_round(record: Mapping[str, Any]) -> str:
     metric, value = next(iter(record["validation"]["mean"].items()))
     epsilon = record["epsilon"]
     hospital, intermediary = show_epsilon(epsilon["hospital"]), show_epsilon(epsilon["intermediary"])
+    if epsilon.get("withdrawn"):
+        intermediary = "the same (v changed)"
     parts = [
         f"{metric} {value:.3f}",
         f"v {record['intermediaries']}" + (" (capped)" if record["intermediaries_capped"] else ""),
@@ -159,6 +161,8 @@ def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:
         f"{show_epsilon(swap.hospital)} and {show_epsilon(swap.intermediary)}); "
         f"δ {summary['delta']:g}, v {summary['intermediaries']}, accountant: {epsilon.accountant}"
     )
+    if epsilon.withdrawn:
+        text += f"; {epsilon.withdrawn}"
     if epsilon.image is not None:
         text += f"; for an image {show_epsilon(epsilon.image)} at δ {summary['image_delta']:g}"
     return text

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from silodp.clipping import first_bound, next_bound
@@ -28,7 +27,7 @@ from silodp.participation import expected_hospitals, participants, sampling_rate
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.randomness import NoiseSource, generator, seeded_noise, system_noise
+from silodp.randomness import NoiseSource, seeded_noise, system_noise
 from silodp.server_optimizers import ServerOptimizer, server_optimizer
 
 
@@ -42,7 +41,7 @@ class State:
     clip_bounds: dict[str, float | None]  # by phase of the server optimizer; None: this round's median
     intermediaries: int
     capped: bool
-    draws: int  # from this and the round's number follows who takes part; secret where ε counts on it
+    draws: str  # from this and the round's number follows who takes part; secret where ε counts on it
     stopped: str | None = None  # why the budget ended the run
 
 
@@ -63,6 +62,7 @@ class Federation:
 
     experiment: Experiment
     hospitals: dict[str, int]  # name → size of its training set; both are public
+    most_intermediaries: int  # the largest v for which every hospital has images and patients
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
@@ -122,10 +122,9 @@ class Federation:
         )
         intermediaries, capped = self._cap(wanted)
         if capped and settings.rule != "closed-form":
-            smallest = min(self.hospitals, key=lambda name: self.hospitals[name])
             raise InputError(
-                f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} "
-                f"training images, enough for {intermediaries} intermediaries of {settings.min_samples}; "
+                f"intermediaries.count = {wanted}: of the smallest hospital's training images and patients "
+                f"at most {intermediaries} intermediaries of {settings.min_samples} images can be made; "
                 f"set intermediaries.count to at most {intermediaries}"
             )
         state = State(
@@ -135,14 +134,13 @@ class Federation:
             dict.fromkeys(("plain", "preconditioned"), first_bound(self.experiment.clipping)),
             intermediaries,
             capped,
-            self.experiment.seed if self.experiment.privacy.reproducible else secrets.randbits(62),
+            str(self.experiment.seed) if self.experiment.privacy.reproducible else secrets.token_hex(32),
         )
         self._refuse_hopeless(state)
         return state
 
     def _cap(self, wanted: int) -> tuple[int, bool]:
-        most = most_intermediaries(min(self.hospitals.values()), self.experiment.intermediaries.min_samples)
-        return min(wanted, most), wanted > most
+        return min(wanted, self.most_intermediaries), wanted > self.most_intermediaries
 
     def _mean_steps(self, plan: RoundPlan) -> float:
         """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""
@@ -155,8 +153,7 @@ class Federation:
         return sum(steps) / len(steps)
 
     def _participants(self, state: State, number: int) -> tuple[str, ...]:
-        chance = generator(torch.device("cpu"), state.draws, "participation", number)
-        return participants(self.experiment.participation, list(self.hospitals), chance)
+        return participants(self.experiment.participation, list(self.hospitals), state.draws, number)
 
     def _noise(self, number: int) -> NoiseSource:
         return (
@@ -219,7 +216,9 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
         build_mechanism(experiment, list(sizes.values())),
         server_optimizer(experiment.server),
     )
-    return Federation(experiment, sizes, engine, optimizer, mechanism, build_budget(experiment))
+    least = experiment.intermediaries.min_samples
+    most = min(most_intermediaries(len(one.train), least, one.train.patients) for one in members)
+    return Federation(experiment, sizes, most, engine, optimizer, mechanism, build_budget(experiment))
 
 
 def build_budget(experiment: Experiment) -> Budget | None:
@@ -241,6 +240,7 @@ def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
         expected_hospitals(participation, len(sizes)),
         sampling_rate(participation, len(sizes)),
         _local_noise(experiment, sizes) if by_hospitals else None,
+        experiment.local.keeps_state,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from silodp.cohorts import Cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.local_training import LocalTrainer, network_input
+from silodp.parameters import Snapshot
 from silodp.tasks import Task, task_named
 
 
@@ -24,9 +24,7 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
             "run it with silodp.train(experiment, model=…)"
         )
     channels = cohort.hospitals[0].train.images.shape[1]
-    return build_model(
-        experiment.model, channels, _outputs(cohort, task_named(experiment.task)), experiment.seed
-    )
+    return build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
 
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
@@ -54,33 +52,47 @@ def refuse_other_targets(cohort: Cohort, task: Task) -> None:
         )
 
 
-@torch.no_grad()
-def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int) -> None:
-    """The network must take the smallest batch there will be, and answer with what the task needs."""
+def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, classes: int) -> None:
+    """The network must take the smallest batch there will be, answer as the task needs, and keep nothing.
+
+    One forward pass in training mode and one in evaluation mode; parameters and attributes are compared.
+    """
     hospitals, task = cohort.hospitals, trainer.task
     # Training sets are met in parts of min_samples or more, and only those of hospitals that train.
     tried = [len(part) for hospital in hospitals for part in (hospital.validation, hospital.test)]
     fewest = min(2, min_samples, *tried)  # which BatchNorm may refuse
     examples = hospitals[0].train[:fewest].to(trainer.device)
+    module = trainer.model.module
+    before = Snapshot(module)
     try:
-        trainer.model.module.train()
-        shape = tuple(trainer.forward(network_input(examples.images)).shape)
+        for mode in (False, True):
+            module.train(mode)
+            shape = tuple(trainer.forward(network_input(examples.images)).shape)
     except InputError:
         raise
-    except (RuntimeError, ValueError) as error:
-        size, first_line = tuple(examples.images.shape[1:]), str(error).splitlines()[0]
+    except Exception as error:  # whatever a user's own network raises
+        size = tuple(examples.images.shape[1:])
+        why = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({first_line})"
+            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
         ) from None
+    if (changed := before.changed()) is not None:
+        raise InputError(
+            f"model: a forward pass changes {changed!r}; what it keeps would go from one hospital into the "
+            "next, neither clipped nor noised; compute it anew from each batch, or make it trainable"
+        )
     if task.name == "segmentation":
         masks = tuple(examples.targets.shape)
         fits, wanted = shape == masks, f"the masks' {masks}"
     else:
-        classes = _outputs(cohort, task)
         fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
     if not fits:
         raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
 
 
-def _outputs(cohort: Cohort, task: Task) -> int:
+def outputs(experiment: Experiment, cohort: Cohort) -> int:
+    """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
+    classes, task = experiment.cohort.filled().classes, task_named(experiment.task)
+    if task.name == "classification" and classes is not None:
+        return classes
     return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from silodp.clipping import clip_factor, norm
 from silodp.cohorts.cohort import HospitalData
 from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
-from silodp.intermediary import split
+from silodp.intermediary import split, split_sizes
 from silodp.local_training import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
 from silodp.randomness import generator
 from silodp.sketch import sketch
@@ -35,18 +36,28 @@ class Hospital:
         """Splits, trains every intermediary from θ, and adds the clipped differences into one sum."""
         trainer, examples = self._trainer, self.parts["train"]
         # The split depends on v alone: an intermediary is the same images in every round, or its ε would
-        # be nobody's.
-        parts = split(len(examples), plan.intermediaries, self._generator(_CPU, "split", plan.intermediaries))
+        # be nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
+        chance = self._generator(_CPU, "split", plan.intermediaries)
+        parts = split(len(examples), plan.intermediaries, chance, examples.patients)
+        steps = [planned_steps(n, trainer.settings) for n in split_sizes(len(examples), plan.intermediaries)]
         states = self._states_for(plan.intermediaries)
         whole = [torch.zeros_like(plan.parameters)] if plan.clip_bound is not None else []
-        norms, sketches, losses = [], [], []
+        norms, sketches, losses, errors = [], [], [], []
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else trainer.working_state()
-            loss = trainer.train(plan.parameters, examples[part.to(trainer.device)], state, chance)
+            try:
+                mine = examples[part.to(trainer.device)]
+                loss = trainer.train(plan.parameters, mine, state, chance, steps[number])
+            except (
+                Exception
+            ) as error:  # of a user's own network, say: it counts like NaN, for this part alone
+                errors.append(error)
+                loss = torch.full((), math.nan, device=trainer.device)
+                trainer.model.values.fill_(math.nan)
             update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
             if plan.normalise_steps:
-                update /= step_normaliser(planned_steps(len(part), trainer.settings), trainer.settings)
+                update /= step_normaliser(steps[number], trainer.settings)
             if plan.divisor is not None:
                 update /= plan.divisor
             norms.append(norm(update))
@@ -61,24 +72,30 @@ class Hospital:
             else:
                 factor = torch.where(finite, clip_factor(norms[-1], plan.clip_bound), 0.0)
                 whole[0].addcmul_(update, factor.to(update.dtype))
+        if len(errors) == len(parts):
+            raise errors[-1]  # nothing of this hospital counts, so it may as well be absent
         sizes = torch.stack(norms)
-        lost = (~torch.isfinite(sizes)).nonzero().flatten().tolist()
+        lost = ~torch.isfinite(sizes)
         sizes = sizes.nan_to_num(0.0, 0.0, 0.0)
-        if lost:
+        if lost.any():
+            why = f" ({type(errors[-1]).__name__}: {errors[-1]})" if errors else ""
             log.warning(
-                "round %d: %s: %d of %d intermediaries gave NaN or infinity and count as nothing",
-                plan.round, self.name, len(lost), len(norms),
+                "round %d: %s: %d of %d intermediaries failed or gave NaN or infinity and count as nothing%s",
+                plan.round, self.name, int(lost.sum()), len(norms), why,
             )  # fmt: skip
         if self.states:
-            for number in lost:  # a NaN in the optimizer's moments would keep it out for good
+            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
                 self.states[number] = trainer.fresh_state()
-        bits = (sizes <= plan.clip_bound).double() - 0.5 if plan.clip_bound is not None else sizes * 0
+        # One that is lost has no bit either: a hospital of which all are lost is as good as an absent one.
+        bits = torch.where(lost, 0.0, (sizes <= (plan.clip_bound or 0.0)).double() - 0.5)
         return HospitalUpdate(
             self.name,
             torch.stack(whole) if plan.clip_bound is None else whole[0],
-            float(bits.sum()),
+            float(bits.sum()) if plan.clip_bound is not None else 0.0,
             len(examples),
-            Measurements(sizes, torch.stack(sketches), torch.stack(losses).mean()) if plan.measure else None,
+            Measurements(sizes, torch.stack(sketches), torch.stack(losses).nanmean())
+            if plan.measure
+            else None,
         )
 
     def _states_for(self, count: int) -> list[OptimizerState]:

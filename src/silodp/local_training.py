@@ -91,18 +91,30 @@ class LocalTrainer:
         return self._working
 
     def train(
-        self, start: Tensor, examples: Examples, state: OptimizerState, generator: torch.Generator
+        self,
+        start: Tensor,
+        examples: Examples,
+        state: OptimizerState,
+        generator: torch.Generator,
+        steps: int | None = None,
     ) -> Tensor:
         """Trains from `start`, changing `state` in place; leaves the result in `model.values`.
+
+        Args:
+            start: (d,) θ, on the trainer's device; not changed.
+            examples: images to train on, on the trainer's device.
+            state: of the optimizer, as `fresh_state` makes it.
+            generator: of the order of images and of augmentation.
+            steps: how many; default: as `local.epochs` over these examples.
 
         Returns:
             The mean loss, still on the device.
         """
         torch.manual_seed(generator.initial_seed())  # for the model's own chance, such as dropout
-        self.model.values.copy_(start)
+        self.model.load(start)
         self.model.module.train()
         self._optimizer.state[self._flat] = state
-        steps = planned_steps(len(examples), self.settings)
+        steps = planned_steps(len(examples), self.settings) if steps is None else steps
         count = batch_count(len(examples), self.settings.batch_size)
         total = torch.zeros((), device=self.device)
         with self._gradients(generator) as fill:
@@ -142,7 +154,7 @@ class LocalTrainer:
     @torch.no_grad()
     def logits(self, parameters: Tensor, examples: Examples) -> Tensor:
         """Predictions for all examples, in their order, in batches of nearly equal size."""
-        self.model.values.copy_(parameters)
+        self.model.load(parameters)
         self.model.module.eval()
         count = batch_count(len(examples), max(32, self.settings.batch_size))
         return torch.cat([self.forward(network_input(part)) for part in examples.images.tensor_split(count)])

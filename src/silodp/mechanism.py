@@ -111,6 +111,7 @@ class Mechanism:
             this times v.
         sampling_rate: chance of one hospital's taking part.
         local: set where the hospitals' own noise protects their images; then this door adds none.
+        stateful: whether hospitals keep optimizer states across rounds.
     """
 
     noise_multiplier: float
@@ -119,6 +120,7 @@ class Mechanism:
     expected_hospitals: float
     sampling_rate: float = 1.0
     local: LocalNoise | None = None
+    stateful: bool = False
 
     def events(self, plan: RoundPlan, estimates: bool) -> tuple[Event, ...]:
         """What carrying out this plan will release: known before anyone trains.
@@ -127,6 +129,7 @@ class Mechanism:
             plan: its v and C give the sensitivity.
             estimates: whether the rule for v will read the un-noised ratio.
         """
+        rule = self.participation.rule
         update = Event(
             round=plan.round,
             released="model update",
@@ -134,7 +137,7 @@ class Mechanism:
             noise_multiplier=self._multipliers[0],
             contributions=plan.intermediaries,
             clip_bound=plan.clip_bound if plan.clip_bound and math.isfinite(plan.clip_bound) else None,
-            participation=self.participation.rule,
+            participation="fraction-kept" if rule == "fraction" and self.stateful else rule,
             sampling_rate=self.sampling_rate,
         )
         if self.local is not None:

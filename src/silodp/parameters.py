@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,39 +35,111 @@ class FlatModel:
 
     Copying a starting point in, taking a difference, a norm or an optimizer step are then single
     operations on one tensor. Convolution weights lie in channels-last order inside the vector.
+
+    Guarantee: frozen parameters (`requires_grad = False`) are always those of the start. Every `load` puts
+    them back and `named_tensors` writes no others, whatever a forward pass did to them.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         refuse_unprotectable(module)
         self.module = module.float().to(device)
         trainable = [p for p in module.parameters() if p.requires_grad]
-        size = sum(p.numel() for p in trainable)
-        self.values = torch.empty(size, device=device)
-        self.gradients = torch.zeros(size, device=device)
-        offset = 0
-        for parameter in trainable:
-            part = slice(offset, offset + parameter.numel())
-            view = _shaped(self.values[part], parameter.shape)
-            view.copy_(parameter.detach())
-            parameter.data = view
-            parameter.grad = _shaped(self.gradients[part], parameter.shape)
-            offset = part.stop
+        self.values = _flattened(trainable, device)
+        self.gradients = torch.zeros_like(self.values)
+        for parameter, gradient in zip(trainable, _pieces(self.gradients, trainable), strict=True):
+            parameter.grad = gradient
+        self._frozen = _flattened([p for p in module.parameters() if not p.requires_grad], device)
+        self._frozen_start = self._frozen.clone()
 
     def __len__(self) -> int:
         return self.values.numel()
 
+    def load(self, values: Tensor) -> None:
+        """Copies the flat vector `values` into the model, and the frozen parameters of the start."""
+        self.values.copy_(values)
+        self._frozen.copy_(self._frozen_start)
+
     def named_tensors(self, values: Tensor) -> dict[str, Tensor]:
-        """`values` under the model's own parameter names and shapes, as files store them."""
-        named = {}
-        offset = 0
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad:
-                part = values[offset : offset + parameter.numel()]
-                named[name] = _shaped(part, parameter.shape).contiguous().cpu()
-                offset += parameter.numel()
-            else:
-                named[name] = parameter.detach().contiguous().cpu()
-        return named
+        """`values` under the model's own names and shapes, as files store them: copies, on the CPU."""
+        named = dict(self.module.named_parameters())
+        trainable = {name: p for name, p in named.items() if p.requires_grad}
+        frozen = {name: p for name, p in named.items() if not p.requires_grad}
+        found = dict(zip(trainable, _pieces(values, list(trainable.values())), strict=True))
+        found |= dict(zip(frozen, _pieces(self._frozen_start, list(frozen.values())), strict=True))
+        return {name: found[name].contiguous().cpu().clone() for name in named}
+
+
+def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tensor:
+    """One vector that holds the parameters, which become views of it."""
+    values = torch.empty(sum(p.numel() for p in parameters), device=device)
+    for parameter, view in zip(parameters, _pieces(values, parameters), strict=True):
+        view.copy_(parameter.detach())
+        parameter.data = view
+    return values
+
+
+def _pieces(values: Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[Tensor]:
+    """Views of a flat vector in the shapes of the parameters."""
+    parts = torch.split(values, [p.numel() for p in parameters])
+    return (_shaped(part, p.shape) for part, p in zip(parts, parameters, strict=True))
+
+
+class Snapshot:
+    """All that a model holds: its parameters and every attribute of its layers, to see what changed."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._before = _held(module)
+
+    def changed(self) -> str | None:
+        """The name of something that is no longer as it was; None where all is."""
+        after = _held(self._module)
+        names = (
+            name for name in {**self._before, **after} if not _same(self._before.get(name), after.get(name))
+        )
+        return next(names, None)
+
+
+def _held(module: nn.Module) -> dict[str, Any]:
+    held: dict[str, Any] = {name: p.detach().clone() for name, p in module.named_parameters()}
+    for place, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if name not in _OF_PYTORCH:
+                held[f"{place}.{name}".lstrip(".")] = _copied(value)
+    return held
+
+
+_OF_PYTORCH = frozenset(vars(nn.Module()))
+"""What PyTorch itself keeps in a layer: hooks, the tables of parameters and of layers, `training`."""
+
+
+def _copied(value: Any) -> Any:
+    """Copies of tensors, arrays and collections of them; other things as they are."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return [_copied(one) for one in value]
+    return value
+
+
+def _same(before: Any, after: Any) -> bool:
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        return before.shape == after.shape and bool(
+            ((before == after) | (before.isnan() & after.isnan())).all()
+        )
+    if isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
+        return np.array_equal(before, after)
+    if isinstance(before, dict) and isinstance(after, dict):
+        return before.keys() == after.keys() and all(_same(before[key], after[key]) for key in before)
+    if isinstance(before, list) and isinstance(after, list):
+        return len(before) == len(after) and all(map(_same, before, after))
+    if type(before) is not type(after):
+        return False
+    return before is after or (isinstance(before, int | float | complex | str | bytes) and before == after)
 
 
 def _shaped(part: Tensor, shape: torch.Size) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
-import torch
-
+from silodp.randomness import SECRET_BITS, secret_number
 from silodp.settings import ParticipationSettings
 
 
@@ -19,19 +19,26 @@ def expected_hospitals(settings: ParticipationSettings, hospitals: int) -> float
 
 
 def sampling_rate(settings: ParticipationSettings, hospitals: int) -> float:
-    """The chance of one hospital's taking part in a round."""
+    """The chance of one hospital's taking part in a round; under Poisson sampling to the last bit."""
+    if settings.rule == "poisson":
+        return settings.rate
     return min(1.0, expected_hospitals(settings, hospitals) / hospitals)
 
 
 def participants(
-    settings: ParticipationSettings, hospitals: Sequence[str], generator: torch.Generator
+    settings: ParticipationSettings, hospitals: Sequence[str], secret: str, round_: int
 ) -> tuple[str, ...]:
-    """The hospitals asked this round: everyone, each with a chance, or a fixed number drawn at random."""
+    """The hospitals asked in this round: everyone, each with a chance, or a fixed number drawn at random.
+
+    Guarantee: with a secret of 256 random bits nobody can tell the draws beforehand or draw them again, and
+    under Poisson sampling each hospital's chance is exactly `settings.rate`.
+    """
+    if settings.rule == "all":
+        return tuple(hospitals)
+    drawn = {name: secret_number(secret, "participation", round_, name) for name in hospitals}
     if settings.rule == "poisson":
-        chosen = torch.rand(len(hospitals), generator=generator) < settings.rate
-        return tuple(name for name, taken in zip(hospitals, chosen.tolist(), strict=True) if taken)
-    if settings.rule == "fraction":
-        count = int(expected_hospitals(settings, len(hospitals)))
-        order = torch.randperm(len(hospitals), generator=generator)[:count]
-        return tuple(hospitals[index] for index in sorted(order.tolist()))
-    return tuple(hospitals)
+        limit = Fraction(settings.rate) * 2**SECRET_BITS
+        return tuple(name for name in hospitals if drawn[name] < limit)
+    count = int(expected_hospitals(settings, len(hospitals)))
+    chosen = sorted(hospitals, key=drawn.__getitem__)[:count]
+    return tuple(name for name in hospitals if name in chosen)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 NoiseSource = Callable[[Tensor, str, int], Tensor]
@@ -52,23 +53,65 @@ def system_noise(hidden: Tensor, public: str, count: int) -> Tensor:
 
     Each number is the sum of four normal numbers, halved, which closes the gaps that a single one computed
     in floating point has (Holohan and Braghin 2021; Opacus' secure mode does the same).
+
+    Guarantee: its tails have no end. A release whose unit moves it by μ standard deviations is what its ε
+    says only if noise reaches beyond μ; for a hospital of many intermediaries μ is 30 and more in one round.
     """
     total = torch.zeros(count, dtype=torch.float64)
     for start in range(0, count, _CHUNK):
         part = total[start : start + _CHUNK]
         for _ in range(4):
-            part += _normal_from_system(len(part))
+            part += _normal(len(part), os.urandom)
     return total.div_(2).to(hidden.device)
 
 
 _CHUNK = 2**18
 
 
-def _normal_from_system(count: int) -> Tensor:
-    """Standard normal numbers by Box and Muller, from 53 random bits for each radius and angle."""
+def _normal(count: int, entropy: Callable[[int], bytes]) -> Tensor:
+    """Standard normal numbers by Box and Muller; `entropy(n)` gives n random bytes."""
     pairs = (count + 1) // 2
-    words = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64) >> np.uint64(11)
-    uniform = torch.from_numpy(words.astype(np.float64)).mul_(2.0**-53)
-    radius = uniform[:pairs].add(2.0**-53).log_().mul_(-2).sqrt_()  # of a number above 0 and at most 1
-    angle = uniform[pairs:].mul(2 * math.pi)
+    radius = _exponential(pairs, entropy).mul_(2).sqrt_()
+    angle = torch.from_numpy(_bits53(pairs, entropy).astype(np.float64)).mul_(2 * math.pi * 2.0**-53)
     return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]
+
+
+def _exponential(count: int, entropy: Callable[[int], bytes]) -> Tensor:
+    """−ln U of uniform numbers U = 2^−e·m, with e unbounded and 53 bits of m, however small U is.
+
+    A fixed number of bits for U itself would end the tail: 53 bits end a normal number at 8.6.
+    """
+    exponent = np.zeros(count)
+    undecided = np.arange(count)
+    for _ in range(_LONGEST):
+        words = _bits53(len(undecided), entropy)
+        exponent[undecided] += 53 - np.frexp(words.astype(np.float64))[1]  # leading zeros; all 53 for zero
+        undecided = undecided[words == 0]
+        if not len(undecided):
+            break
+    else:
+        raise RuntimeError("the source of random bits gives zeros only")
+    mantissa = _bits53(count, entropy).astype(np.float64) * 2.0**-53  # U = 2^−e·(1 + mantissa)/2
+    return torch.from_numpy((exponent + 1) * math.log(2) - np.log1p(mantissa))
+
+
+_LONGEST = 4096
+"""Words of 53 zeros in a row, at 548 standard deviations: no chance gives so many; the source is broken."""
+
+
+def _bits53(count: int, entropy: Callable[[int], bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(entropy(8 * count), dtype=np.uint64) >> np.uint64(11)
+
+
+def secret_number(secret: str, *purpose: str | int) -> int:
+    """A whole number below 2^`SECRET_BITS` for one purpose, by SHAKE-256 of the secret and the purpose.
+
+    All bits of the secret count, unlike in a generator's 32- or 64-bit seed: whoever does not know the secret
+    can do no better than guess it.
+    """
+    text = "/".join(map(str, (secret, *purpose)))
+    return int.from_bytes(hashlib.shake_256(text.encode()).digest(SECRET_BITS // 8), "big")
+
+
+SECRET_BITS = 1088
+"""Enough for an exact draw with any chance that a double can be (a multiple of 2^−1074)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -53,8 +54,14 @@ def _mean(values: Any) -> float:
     return sum(defined) / len(defined) if defined else math.nan
 
 
-def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
-    """What a reader of ε must know that it leaves out."""
+def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, Any]) -> list[str]:
+    """What a reader of ε must know that it leaves out.
+
+    Args:
+        experiment: of the run, resolved.
+        epsilon: what was spent.
+        cohort: what cohort.json says of the data; empty where it is not there.
+    """
     notes = [
         "validation and test metrics, and the choice of the best round by them",
         "the sizes of the training sets, and all of cohort.json",
@@ -64,6 +71,12 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         notes.append(
             f"the {hospitals - members} of {hospitals} hospitals that do not train: the model is only "
             "validated and tested on their images (participation.members)"
+        )
+    if cohort.get("classes_counted"):
+        notes.append("the number of classes, counted in the hospitals' labels (set cohort.classes)")
+    if not cohort.get("whole_patients", True) and epsilon.hospital != epsilon.intermediary:
+        notes.append(
+            "a person: the data name no patients, so one person's images may be in several intermediaries"
         )
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
@@ -77,6 +90,8 @@ def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
         notes.append("readers who know which hospitals took part when: ε counts on that being secret")
     if experiment.diagnostics:
         notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
+    if epsilon.withdrawn:
+        notes.append(f"an intermediary: {epsilon.withdrawn}")
     if not epsilon.covers_everything:
         if experiment.clipping.rule == "median":
             notes.append("the clip bound: the exact median of the norms (clipping.rule = median)")

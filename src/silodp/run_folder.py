@@ -25,7 +25,7 @@ from torch import Tensor
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import refuse_filled, replacing, to_json, write_atomically
+from silodp.files import read_object, refuse_filled, replacing, to_json, write_atomically
 from silodp.privacy.ledger import Ledger
 
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
@@ -126,6 +126,11 @@ class RunFolder:
 
     def save_cohort(self, description: dict[str, Any]) -> None:
         write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())
+
+    def cohort(self) -> dict[str, Any]:
+        """What cohort.json says; empty where it is not there yet."""
+        path = self.path / "cohort.json"
+        return read_object(path, way_out="restore it") if path.is_file() else {}
 
     def save_summary(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())

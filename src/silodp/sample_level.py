@@ -10,6 +10,7 @@ Importing this module imports Opacus, so it is imported where it is used.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,14 +72,36 @@ class SampleLevel:
         )
         steps = itertools.count()
 
+        def attempt(images: Tensor, targets: Tensor) -> Tensor:
+            losses = image_losses(wrapped(images).float(), targets)
+            _backward(losses.sum())
+            return losses.detach()
+
+        def works(image: Tensor, target: Tensor) -> bool:
+            try:
+                with torch.no_grad():
+                    image_losses(model.module(image[None]).float(), target[None])
+            except Exception:
+                return False
+            return True
+
         def fill(images: Tensor, targets: Tensor) -> Tensor:
             optimizer.zero_grad()
             optimizer.expected_batch_size = len(images)  # public: sizes are, and each epoch takes every image
             optimizer.noise = seeded_noise(seed, next(steps)) if self.reproducible else system_noise
-            losses = image_losses(wrapped(images).float(), targets)
-            _backward(losses.sum())
+            try:
+                losses = attempt(images, targets)
+            except Exception:
+                # An image that the network refuses counts as nothing, and takes no other with it.
+                _forget(model.module)
+                optimizer.zero_grad()
+                kept = [place for place in range(len(images)) if works(images[place], targets[place])]
+                if not kept:
+                    optimizer.noise_alone()
+                    return torch.full((), math.nan, device=images.device)
+                losses = attempt(images[kept], targets[kept])
             optimizer.pre_step()
-            return losses.detach().mean()
+            return losses.mean()
 
         try:
             yield fill
@@ -116,6 +139,13 @@ class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
         for parameter, gradients in zip(self.params, self.grad_samples, strict=True):
             kept = gradients.nan_to_num(0.0, 0.0, 0.0)
             parameter.summed_grad = torch.einsum("i,i...", factors.to(kept.dtype), kept)
+
+    def noise_alone(self) -> None:
+        """The step of a batch of which no image counts."""
+        for parameter in self.params:
+            parameter.summed_grad = torch.zeros_like(parameter)
+        self.add_noise()
+        self.scale_grad()
 
     def add_noise(self) -> None:
         """Writes the noisy sum into `grad`, which is a view of the flat gradients."""
@@ -217,7 +247,10 @@ def _refuse_unseen(model: FlatModel, images: Tensor) -> None:
 
 def _clean(wrapped: _ImageGradients) -> None:
     """Leaves nothing of Opacus on the model, also after a step that failed."""
-    module = wrapped.to_standard_module()
+    _forget(wrapped.to_standard_module())
+
+
+def _forget(module: nn.Module) -> None:
     for part in (*module.modules(), *module.parameters()):
         for left in ("activations", "max_batch_len", "summed_grad"):
             part.__dict__.pop(left, None)

@@ -45,6 +45,9 @@ class CohortSettings(Settings):
     storage: Literal["uint8", "float16"] = "uint8"  # of decoded images
     # Draw so many files, classes evened out. Default: 25000 for rsna-ich, else all.
     sample: Count | None = None
+    # How many classes there are; the model's size follows. Default: 2 for synthetic-ct and rsna-ich, else as
+    # many as the hospitals' labels show, which ε then does not cover.
+    classes: Annotated[int, Field(ge=2)] | None = None
     mask_labels: tuple[Count, ...] | None = None  # a mask for each value; default: one mask of all above 0
     with_mask_only: bool | None = None  # leave out slices without a mask; default: true for prostate
     patient_pattern: str | None = None  # a regular expression: its group is the patient in a file's path
@@ -76,8 +79,8 @@ class CohortSettings(Settings):
 
 _COHORT_DEFAULTS: dict[str, dict[str, Any]] = {
     "synthetic-mri": {"hospitals": 6, "image_size": 64, "channels": 1},
-    "synthetic-ct": {"hospitals": 20, "image_size": 64, "channels": 1},
-    "rsna-ich": {"hospitals": 20, "image_size": 224, "channels": 3, "sample": 25_000},
+    "synthetic-ct": {"hospitals": 20, "image_size": 64, "channels": 1, "classes": 2},
+    "rsna-ich": {"hospitals": 20, "image_size": 224, "channels": 3, "classes": 2, "sample": 25_000},
     "prostate": {"image_size": 256, "channels": 1, "with_mask_only": True},
     "folder": {"image_size": 256, "channels": 1, "with_mask_only": False},
 }
@@ -106,6 +109,11 @@ class LocalSettings(Settings):
     )
     batch_size: Annotated[int, Field(ge=2)] = 8
     augmentation: Literal["none", "affine-flip"] = "none"
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether anything lives on at the hospitals from round to round."""
+        return self.state == "kept" and (self.optimizer == "adam" or self.momentum > 0)
 
 
 class IntermediarySettings(Settings):

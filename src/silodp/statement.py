@@ -55,6 +55,7 @@ class Statement:
     hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
     budget_spent: float | None  # ε by the budget's own δ, unit and neighbours
     not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
+    withdrawn: str  # why an intermediary has no ε of its own; empty where it has
     image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,12 +97,13 @@ class _Folder:
     head: str  # the ledger's last hash, by the checkpoint
     experiment: str  # by the checkpoint
     written: str  # experiment.toml
+    cohort: dict[str, Any]  # cohort.json
 
     @classmethod
     def read(cls, folder: Path) -> _Folder:
         head, experiment = RunFolder(folder).checkpoint_facts()
         written = (folder / "experiment.toml").read_text(encoding="utf-8")
-        return cls(RunFolder(folder).metrics(), head, experiment, written)
+        return cls(RunFolder(folder).metrics(), head, experiment, written, RunFolder(folder).cohort())
 
 
 def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
@@ -136,9 +138,10 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         problems=(*_problems(experiment, events, finished), *_against_the_folder(found, reading)),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
+        withdrawn=epsilon.withdrawn,
         image=epsilon.image,
         budget_spent=budget.cost(events) if budget else None,
-        not_covered=tuple(not_covered(experiment, epsilon)),
+        not_covered=tuple(not_covered(experiment, epsilon, found.cohort)),
     )
 
 

@@ -161,6 +161,8 @@ def _finite(named: Mapping[str, Any]) -> Numbers:
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
 
 
-def left_out(experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> str:
+def left_out(folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> str:
     """What ε does not cover, as far as it is known when a tracker begins."""
-    return "; ".join(not_covered(experiment, Epsilon(**rounds[-1]["epsilon"]))) if rounds else ""
+    if not rounds:
+        return ""
+    return "; ".join(not_covered(experiment, Epsilon(**rounds[-1]["epsilon"]), RunFolder(folder).cohort()))

@@ -69,7 +69,7 @@ class MLflow:
         settings = [(name, str(value)) for name, value in flat_settings(experiment).items()]
         for start in range(0, len(settings), 100):  # the most that MLflow takes at once
             self._log(params=settings[start : start + 100])
-        self._log(tags=[("not_covered_by_epsilon", left_out(experiment, rounds))])
+        self._log(tags=[("not_covered_by_epsilon", left_out(folder, experiment, rounds))])
         self.add(rounds)
 
     def add(self, rounds: Sequence[Mapping[str, Any]]) -> None:

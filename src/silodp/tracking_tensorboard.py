@@ -38,7 +38,7 @@ class TensorBoard:
         metrics = rounds[-1]["validation"]["mean"] if rounds else {}
         shown = {f"{part}/{metric}": 0 for part in ("validation", "test_last") for metric in metrics}
         *opening, self._closing = self._summary.hparams(flat_settings(experiment), shown)
-        for content in (*opening, self._note(left_out(experiment, rounds))):
+        for content in (*opening, self._note(left_out(folder, experiment, rounds))):
             self._write(0, content)
         self.add(rounds)
 

@@ -22,7 +22,7 @@ from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State, found_federation
-from silodp.fitting import named_network, refuse_misfit, refuse_other_targets
+from silodp.fitting import named_network, outputs, refuse_misfit, refuse_other_targets
 from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer
 from silodp.parameters import FlatModel
@@ -135,7 +135,8 @@ class _Run:
             experiment = experiment.change(cohort__kind="custom")
         if model is not None:
             experiment = experiment.change(model__kind="custom")
-        self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check()
+        classes = experiment.cohort.filled().classes
+        self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check(classes)
         members = self.cohort.hospitals[: experiment.participation.members]
         images = sum(len(hospital.train) for hospital in members)
         self.experiment = experiment.resolve(
@@ -155,7 +156,8 @@ class _Run:
                 experiment.privacy, self.model, self.cohort.hospitals[0].train.images.shape[1:]
             )
         self.trainer = LocalTrainer(self.model, self.task, experiment.local, at_samples)
-        refuse_misfit(self.trainer, self.cohort, experiment.intermediaries.min_samples)
+        least, wanted = experiment.intermediaries.min_samples, outputs(experiment, self.cohort)
+        refuse_misfit(self.trainer, self.cohort, least, wanted)
         sketch_signs = signs(len(self.model), device)
         self.engine = InProcess(
             [Hospital(data, self.trainer, sketch_signs, experiment.seed) for data in self.cohort.hospitals]
@@ -224,7 +226,7 @@ class _Run:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.experiment.threads or threads)
         try:
-            description = describe(self.cohort)
+            description = describe(self.cohort, self.experiment.cohort.classes)
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
             return self._result(folder, ledger.events, in_short(description))
@@ -238,7 +240,10 @@ class _Run:
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
             if done.capped and done.plan.intermediaries != capped_at:
                 capped_at = done.plan.intermediaries
-                log.warning("v is capped at %d: the smallest hospital has no data for more", capped_at)
+                log.warning(
+                    "v is capped at %d: the smallest hospital has no images or no patients for more",
+                    capped_at,
+                )
             validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
             started, before = time.perf_counter(), started
             # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
@@ -298,7 +303,7 @@ class _Run:
                 "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},
             },
             "best_round": self.best_round,
-            "not_covered_by_epsilon": not_covered(self.experiment, epsilon),
+            "not_covered_by_epsilon": not_covered(self.experiment, epsilon, cohort),
             "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
@@ -310,7 +315,7 @@ class _Run:
         folder.save_model("model.safetensors", tensors)
         folder.save_model("model-best.safetensors", self.model.named_tensors(self.best_parameters))
         folder.save_summary(summary)
-        self.model.values.copy_(self.state.parameters)
+        self.model.load(self.state.parameters)
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())
 
 

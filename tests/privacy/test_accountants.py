@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from silodp.errors import InputError
-from silodp.privacy.accountants import ACCOUNTANTS, Accountant, Epsilon, UnitEpsilon, figures, spent
+from silodp.privacy.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    Epsilon,
+    UnitEpsilon,
+    figure,
+    figures,
+    spent,
+)
 from silodp.privacy.events import Event, Unit
 
 ROUNDS = 100
@@ -74,10 +82,38 @@ def test_a_hospital_of_v_intermediaries_is_protected_by_z_over_v(
 
 
 def test_unlike_rounds_compose_by_squares() -> None:
-    # 1/1² + 1/2² + 1/0.5² = 5.25 for an intermediary; times v² for a hospital: 1 + 4/4 + 4·9 = 38.
-    seen = spent([event(1.0, 1), event(2.0, 2), event(0.5, 3)], 1e-3)
-    for epsilon, squares in ((seen.intermediary, 5.25), (seen.hospital, 38.0)):
+    # 1/1² + 1/2² + 1/0.5² = 5.25 for an intermediary; times v² for a hospital of two: 21.
+    seen = spent([event(1.0, 2), event(2.0, 2), event(0.5, 2)], 1e-3)
+    for epsilon, squares in ((seen.intermediary, 5.25), (seen.hospital, 21.0)):
         assert exact_delta(math.sqrt(squares), epsilon) == pytest.approx(1e-3, rel=1e-6)
+    assert not seen.withdrawn
+
+
+def test_where_v_changes_the_hospitals_epsilon_stands_for_an_intermediary() -> None:
+    """Another v deals the images out anew, so nobody contributed once to each round: 1 + 4/4 + 4·9 = 38."""
+    changing = [event(1.0, 1), event(2.0, 2), event(0.5, 3)]
+    seen = spent(changing, 1e-3)
+    assert exact_delta(math.sqrt(38.0), seen.hospital) == pytest.approx(1e-3, rel=1e-6)
+    assert seen.intermediary == seen.hospital
+    assert seen.replace_one.intermediary == seen.replace_one.hospital
+    assert "v went from 1 to 3" in seen.withdrawn
+    table = figures(changing, 1e-3)
+    assert table["intermediary", "add-or-remove"].epsilon == seen.hospital
+    assert table["intermediary", "replace-one"].remark == seen.withdrawn
+    assert table["hospital", "add-or-remove"].remark == ""
+    # A budget for an intermediary hears the same.
+    assert figure(changing, 1e-3, "intermediary", "add-or-remove").epsilon == seen.hospital
+
+
+@pytest.mark.parametrize("accountant", ["auto", "rdp", "pld"])
+def test_a_fixed_fraction_that_keeps_states_gets_no_amplification(accountant: Accountant) -> None:
+    """The bound for drawing without replacement needs rounds without hidden history."""
+    fresh, kept = (drawn(rule, 0.1, 16.0, 2, 50) for rule in ("fraction", "fraction-kept"))
+    seen = figures(kept, 0.01, accountant)["hospital", "replace-one"]
+    assert seen.accountant == "known participation"
+    assert figures(fresh, 0.01)["hospital", "replace-one"].accountant == "rdp"
+    assert seen.epsilon > figures(fresh, 0.01)["hospital", "replace-one"].epsilon
+    assert figures(kept, 0.01)["hospital", "add-or-remove"].accountant == "known participation"
 
 
 def test_order_does_not_matter_and_four_at_two_are_one_at_one() -> None:
@@ -107,7 +143,7 @@ def test_a_thousand_rounds_with_hardly_any_noise_still_have_a_figure(delta: floa
 
 
 def test_a_release_without_noise_is_infinite_whatever_follows() -> None:
-    for events in ([event(0.0)], [event(1.0), event(0.0, 3)], [event(0.0), event(1.0)]):
+    for events in ([event(0.0)], [event(1.0), event(0.0)], [event(0.0), event(1.0)]):
         assert spent(events, 0.1) == Epsilon(math.inf, math.inf, UnitEpsilon(math.inf, math.inf), "exact")
 
 
@@ -228,8 +264,8 @@ def test_update_and_quantile_bits_share_one_draw_of_the_hospitals() -> None:
 @pytest.mark.parametrize(("rate", "z", "v"), [(2 / 3, 0.5, 4), (1 / 6, 1.0, 1), (0.1, 16.0, 2)])
 def test_a_fixed_fraction_is_never_worse_than_everyone(rate: float, z: float, v: int) -> None:
     drawn_, everyone = figures(drawn("fraction", rate, z, v), 0.01), figures(rounds(z, v), 0.01)
-    for cell, figure in drawn_.items():
-        assert figure.epsilon <= everyone[cell].epsilon
+    for cell, one in drawn_.items():
+        assert one.epsilon <= everyone[cell].epsilon
     assert drawn_["hospital", "add-or-remove"].epsilon <= drawn_["hospital", "replace-one"].epsilon
 
 
@@ -308,8 +344,8 @@ def test_an_unknown_accountant_is_refused() -> None:
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_no_accountant_answers_below_nought(accountant: Accountant) -> None:
     for rule, rate in (("all", 1.0), ("poisson", 0.01), ("fraction", 0.1)):
-        for figure in figures(drawn(rule, rate, 50.0, 1, 5), 0.1, accountant).values():
-            assert figure.epsilon >= 0
+        for one in figures(drawn(rule, rate, 50.0, 1, 5), 0.1, accountant).values():
+            assert one.epsilon >= 0
 
 
 @pytest.mark.parametrize(("z", "rate"), [(0.026, 1.0), (0.02, 0.1)])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -21,19 +22,22 @@ class Examples:
     Attributes:
         images: (n, channels, height, width); uint8 (0…255) or floating point.
         targets: (n,) int64 class numbers, or (n, masks, height, width) of 0 and 1; masks may overlap.
+        patients: (n,) int64, on the CPU: equal numbers for the images of one person; None where unknown.
     """
 
     images: Tensor
     targets: Tensor
+    patients: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: Tensor | slice) -> Self:
+        """These images, on their device; whose they are is not handed on, for it takes part in no step."""
         return type(self)(self.images[index], self.targets[index])
 
     def to(self, device: torch.device) -> Self:
-        return type(self)(self.images.to(device), self.targets.to(device))
+        return type(self)(self.images.to(device), self.targets.to(device), self.patients)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Cohort:
     @classmethod
     def from_tensors(
         cls,
-        hospitals: Mapping[str, tuple[ArrayLike, ArrayLike]],
+        hospitals: Mapping[str, tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike]],
         *,
         name: str = "custom",
         shares: tuple[float, float, float] = (0.6, 0.2, 0.2),
@@ -75,30 +79,43 @@ class Cohort:
     ) -> Self:
         """Divides each hospital's (images, targets) at random into train, validation and test.
 
-        Where a patient has several images, divide by patient yourself and build `HospitalData`.
+        Where a patient has several images, give (images, targets, patients), with a number or a name an
+        image: nobody is then divided, neither here nor over intermediaries.
         """
         generator = torch.Generator().manual_seed(seed)
         members = []
         for hospital, arrays in hospitals.items():
-            images, targets = (torch.as_tensor(array).detach() for array in arrays)
-            if len(images) != len(targets):
-                raise InputError(
-                    f"cohort: {hospital} has {len(images)} images but {len(targets)} targets; "
-                    "give one target an image"
+            images, targets = (torch.as_tensor(array).detach() for array in arrays[:2])
+            patients = _numbers(arrays[2]) if len(arrays) > 2 else None
+            for what, values in (("targets", targets), ("patients", patients)):
+                if values is not None and len(images) != len(values):
+                    raise InputError(
+                        f"cohort: {hospital} has {len(images)} images but {len(values)} {what}; "
+                        f"give one of the {what} an image"
+                    )
+            parts = _divided(len(images), patients, shares, generator)
+            members.append(
+                HospitalData(
+                    hospital,
+                    *(
+                        Examples(images[mine], targets[mine], None if patients is None else patients[mine])
+                        for mine in parts
+                    ),
                 )
-            order = torch.randperm(len(images), generator=generator)
-            first = round(shares[0] * len(images))
-            second = first + round(shares[1] * len(images))
-            everything = Examples(images, targets)
-            train, validation, test = (
-                everything[order[part]]
-                for part in (slice(0, first), slice(first, second), slice(second, None))
             )
-            members.append(HospitalData(hospital, train, validation, test))
         return cls(name, tuple(members))
 
-    def check(self) -> Self:
-        """Refuses what would break or silently spoil a training: see the messages."""
+    @property
+    def knows_patients(self) -> bool:
+        """Whether it is known of every training image whose it is."""
+        return all(hospital.train.patients is not None for hospital in self.hospitals)
+
+    def check(self, classes: int | None = None) -> Self:
+        """Refuses what would break or silently spoil a training: see the messages.
+
+        Args:
+            classes: how many there are, where that is agreed on; otherwise they are counted in the labels.
+        """
         if not self.hospitals:
             raise InputError("cohort: no hospital; give at least one")
         names = [hospital.name for hospital in self.hospitals]
@@ -116,7 +133,14 @@ class Cohort:
         ]
         for where, examples in everything:
             _check_part(where, examples, first)
-        if first.targets.ndim == 1:
+        if first.targets.ndim == 1 and classes is not None:
+            for where, examples in everything:
+                if found := set(examples.targets.tolist()) - set(range(classes)):
+                    raise InputError(
+                        f"{where}: class {min(found)}, but cohort.classes = {classes}, so that classes are "
+                        f"0 to {classes - 1}; mend the labels, or agree on another cohort.classes"
+                    )
+        elif first.targets.ndim == 1:
             known = set().union(*(hospital.train.targets.tolist() for hospital in self.hospitals))
             if len(known) < 2:
                 raise InputError(
@@ -142,10 +166,36 @@ class Cohort:
         for hospital in self.hospitals:
             for part, examples in hospital.parts.items():
                 digest.update(f"{hospital.name}/{part}".encode())
-                for tensor in (examples.images, examples.targets):
+                tensors = (examples.images, examples.targets, examples.patients)
+                for tensor in (tensor for tensor in tensors if tensor is not None):
                     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
                     digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def _numbers(names: ArrayLike) -> Tensor:
+    """(n,) int64: a number for each different name."""
+    return torch.from_numpy(np.unique(np.asarray(names), return_inverse=True)[1].reshape(-1).astype(np.int64))
+
+
+def _divided(
+    count: int, patients: Tensor | None, shares: tuple[float, float, float], generator: torch.Generator
+) -> list[Tensor]:
+    """Which images are train, validation and test: drawn at random, whole patients where they are known."""
+    first = round(shares[0] * count)
+    edges = [first, first + round(shares[1] * count)]
+    if patients is None:
+        order = torch.randperm(count, generator=generator)
+    else:
+        people = torch.randperm(int(patients.max()) + 1, generator=generator)[patients]
+        order = people.argsort(stable=True)
+        # A part ends with the patient that its last image is of.
+        sorted_people = people[order]
+        for place, edge in enumerate(edges):
+            while 0 < edge < count and sorted_people[edge] == sorted_people[edge - 1]:
+                edge += 1
+            edges[place] = edge
+    return list(order.tensor_split(edges))
 
 
 def _check_part(where: str, examples: Examples, like: Examples) -> None:
@@ -161,6 +211,8 @@ def _check_part(where: str, examples: Examples, like: Examples) -> None:
         raise InputError(f"{where}: image {bad} has NaN or infinite values; mend or remove it")
     if len(targets) != len(images):
         raise InputError(f"{where}: {len(images)} images but {len(targets)} targets")
+    if examples.patients is not None and len(examples.patients) != len(images):
+        raise InputError(f"{where}: {len(images)} images but {len(examples.patients)} patients")
     if targets.ndim not in (1, 4) or targets.ndim != like.targets.ndim:
         raise InputError(
             f"{where}: targets of shape {tuple(targets.shape)}; "

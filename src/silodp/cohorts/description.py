@@ -9,10 +9,16 @@ from torch import Tensor
 from silodp.cohorts.cohort import Cohort
 
 
-def describe(cohort: Cohort) -> dict[str, Any]:
-    """Counts of images and classes by hospital and part, and what is known of where they come from."""
+def describe(cohort: Cohort, classes: int | None = None) -> dict[str, Any]:
+    """Counts of images and classes by hospital and part, and what is known of where they come from.
+
+    Args:
+        cohort: checked.
+        classes: how many, where that is agreed on; otherwise they were counted in the labels, and it is said.
+    """
     first = cohort.hospitals[0].train
     names = list(cohort.about.get("classes") or _numbered(cohort))
+    names += [str(number) for number in range(len(names), classes or 0)]
     channels, height, width = first.images.shape[1:]
     counts = {
         hospital.name: {
@@ -29,6 +35,8 @@ def describe(cohort: Cohort) -> dict[str, Any]:
         "storage": str(first.images.dtype).removeprefix("torch."),
         "target": "mask" if first.targets.ndim == 4 else "class",
         "classes": names,
+        "classes_counted": first.targets.ndim == 1 and classes is None,
+        "whole_patients": cohort.knows_patients,
         "hospitals": counts,
         **{key: value for key, value in cohort.about.items() if key != "classes"},
     }
@@ -36,7 +44,10 @@ def describe(cohort: Cohort) -> dict[str, Any]:
 
 def in_short(description: dict[str, Any]) -> dict[str, Any]:
     """What a run's summary says of its cohort."""
-    kept = ("cohort", "images", "patients", "simulated", "partition", "position_auc", "notes")
+    kept = (
+        "cohort", "images", "patients", "simulated", "partition", "position_auc", "notes", "classes_counted",
+        "whole_patients",
+    )  # fmt: skip
     known = {key: description[key] for key in kept if description.get(key) is not None}
     return known | {
         "hospitals": len(description["hospitals"]),

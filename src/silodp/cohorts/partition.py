@@ -38,6 +38,8 @@ class Placement:
         part: (n,) index into `catalogue.PARTS`.
         simulated: whether hospitals were dealt out rather than named by the files.
         rule: how, in words.
+        group: (n,) equal for images that must stay together: one person's, and identical ones.
+        knows_patients: whether the files name any patient; else a group is one image and its twins.
         notes: what a reader of results should know.
     """
 
@@ -46,6 +48,8 @@ class Placement:
     part: Numbers
     simulated: bool
     rule: str
+    group: Numbers
+    knows_patients: bool
     notes: tuple[str, ...]
 
 
@@ -106,7 +110,8 @@ def place(
     if len(names) > 1:
         notes += _twins_apart(twins, "hospital", where[of])
     notes += _twins_apart(twins, "part", part)
-    return Placement(names, where[of], part, rule != "given", words, tuple(notes))
+    known = unit == "patients"
+    return Placement(names, where[of], part, rule != "given", words, of, known, tuple(notes))
 
 
 def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:

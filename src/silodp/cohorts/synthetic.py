@@ -70,7 +70,8 @@ def draw_hospital(name: str, patients: Sequence[Patient], draw: Callable[[Patien
     for part in PARTS:
         mine = [drawing for patient, drawing in zip(patients, drawings, strict=True) if patient.part == part]
         images, targets = (torch.from_numpy(np.concatenate(stack)) for stack in zip(*mine, strict=True))
-        parts[part] = Examples(images, targets)
+        numbers = [torch.full((len(drawn),), number) for number, (drawn, _) in enumerate(mine)]
+        parts[part] = Examples(images, targets, torch.cat(numbers))
     return HospitalData(name, **parts)
 
 

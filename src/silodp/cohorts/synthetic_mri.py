@@ -129,8 +129,10 @@ def mri_patients(hospital: int, *, train: int, seed: int) -> list[Patient]:
     for part, wanted in enumerate(part_sizes(train, smallest=1).values()):
         rng = random_stream(seed, STREAM, hospital, 0, part)
         turn = 0
+        # A twelfth of the training slices at most, so that a small hospital has patients enough to be split.
+        most = max(2, wanted // 12) if PARTS[part] == "train" else wanted
         while wanted > 0:
-            count = min(int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1)), wanted)
+            count = min(int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1)), wanted, most)
             patients.append(Patient(hospital, len(PARTS) * turn + part, count))
             wanted, turn = wanted - count, turn + 1
     return patients

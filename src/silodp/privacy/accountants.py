@@ -5,7 +5,8 @@ secret that amplifies privacy, and that is proved for some cases only:
 
 - a hospital under Poisson sampling: PLD (dp-accounting), PRV and RDP (Opacus);
 - a hospital in a fixed fraction, drawn without replacement: the RDP bound of Wang, Balle and Kasiviswanathan
-  (2019), which speaks of replaced hospitals;
+  (2019), which speaks of replaced hospitals and of rounds that share no hidden history: where hospitals keep
+  optimizer states from round to round, «known participation» answers;
 - an intermediary: its hospital's v intermediaries are drawn together, so the others may show that it was
   drawn. Treating intermediaries as drawn one by one would promise too much. What is sure is the ε of an
   observer who knows who took part («known participation»), and the ε of its whole hospital.
@@ -15,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from silodp.errors import InputError
 from silodp.privacy.composition import Unable, exact, known_participation, pld, prv, rdp
 from silodp.privacy.events import NEIGHBOURS, UNITS, Event, Neighbours, Unit
-from silodp.privacy.exposure import Exposure, exposures
+from silodp.privacy.exposure import Exposure, exposures, withdrawn
 from silodp.privacy.gaussian import gaussian_epsilon
 
 Accountant = Literal["auto", "exact", "pld", "prv", "rdp"]
@@ -56,6 +57,7 @@ class Epsilon:
     replace_one: UnitEpsilon
     accountant: str
     covers_everything: bool = True  # False where unprotected statistics were used beside the releases
+    withdrawn: str = ""  # why the intermediary's figures are the hospital's; empty where they are its own
     image: float | None = None  # where hospitals noise their own steps: for one image, at a δ of its own
 
 
@@ -79,6 +81,7 @@ def spent(
         UnitEpsilon(swap["hospital"], swap["intermediary"]),
         names["hospital"] if same else f"hospital {names['hospital']}, intermediary {names['intermediary']}",
         all(event.protected for event in events),
+        withdrawn(events),
         image,
     )
 
@@ -87,12 +90,17 @@ def figures(
     events: Iterable[Event], delta: float, accountant: Accountant = "auto"
 ) -> dict[tuple[Unit, Neighbours], Figure]:
     """ε by unit and neighbouring relation, hospital first, each with the accountant that answered."""
-    exposed = _checked(events, delta, accountant)
-    return {
+    events = list(events)
+    exposed, why = _checked(events, delta, accountant), withdrawn(events)
+    table = {
         (unit, relation): _figure(exposed[unit].by(relation), delta, accountant)
         for unit in UNITS
         for relation in NEIGHBOURS
     }
+    if why:
+        for relation in NEIGHBOURS:
+            table["intermediary", relation] = replace(table["intermediary", relation], remark=why)
+    return table
 
 
 def figure(
@@ -154,8 +162,10 @@ def _order(exposure: Exposure, accountant: Accountant) -> list[str]:
         usual = ["exact"]
     elif exposure.participation == "poisson":
         usual = ["pld", "prv", "rdp", "known participation"]
-    else:
+    elif exposure.participation == "fraction":
         usual = ["rdp", "known participation"]
+    else:
+        usual = ["known participation"]
     return usual if accountant == "auto" else [accountant, *(name for name in usual if name != accountant)]
 
 

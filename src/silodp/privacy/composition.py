@@ -87,6 +87,8 @@ def prv(exposure: Exposure, delta: float) -> float:
 
 def rdp(exposure: Exposure, delta: float) -> float:
     """Opacus' Rényi accountant, with orders close to 1 for large ε."""
+    if exposure.participation == "fraction-kept":
+        raise Unable("hospitals keep optimizer states (local.state), a history that its proof does not know")
     if exposure.participation == "fraction":
         return _rdp_without_replacement(exposure, delta)
     squares = _for_opacus(exposure)
@@ -142,7 +144,7 @@ def _for_opacus(exposure: Exposure) -> tuple[tuple[float, int], ...]:
 
 
 def _needs_poisson(exposure: Exposure) -> None:
-    if exposure.participation == "fraction":
+    if exposure.participation.startswith("fraction"):
         raise Unable("it does not know drawing without replacement")
 
 

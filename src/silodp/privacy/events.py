@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Participation = Literal["all", "poisson", "fraction"]
+Participation = Literal["all", "poisson", "fraction", "fraction-kept"]
 Unit = Literal["hospital", "intermediary"]
 Neighbours = Literal["add-or-remove", "replace-one"]
 
@@ -26,7 +26,8 @@ class Event:
         noise_multiplier: standard deviation of the noise over what ONE PART of a hospital can move.
         contributions: parts of one hospital in the sum: it can move the sum that many times as far.
         clip_bound: C of this round, where one applied.
-        participation: rule by which hospitals took part.
+        participation: rule by which hospitals took part; fraction-kept: a fixed number of them, which keep
+            optimizer states across rounds, a history that the amplification by drawing is not proved for.
         sampling_rate: chance of one hospital's taking part.
         neighbours: the neighbouring relation that the multiplier speaks of: the same federation with one
             unit's contributions replaced by nothing. Who else is asked stays as it was, and so does a

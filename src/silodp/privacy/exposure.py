@@ -57,7 +57,22 @@ def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
     hospital = Exposure(_counted(of_hospital.values()), rate, participation)
     part = replace(hospital, squares=_counted(of_part.values()), hospital=hospital)
     undivided = part.squares == hospital.squares or any(event.part == "image" for event in events)
-    return {"hospital": hospital, "intermediary": hospital if undivided else part}
+    return {"hospital": hospital, "intermediary": hospital if undivided or withdrawn(events) else part}
+
+
+def withdrawn(events: Iterable[Event]) -> str:
+    """Why no ε is an intermediary's own and the hospital's stands in its place; empty where there is one.
+
+    An intermediary is a fixed set of a hospital's patients or images as long as v is. Another v deals them
+    out anew: nobody is then the unit that contributed once to each round.
+    """
+    counts = {event.contributions for event in events if event.protected and event.part == "intermediary"}
+    if len(counts) < 2:
+        return ""
+    return (
+        f"v went from {min(counts)} to {max(counts)}, and another v deals a hospital's images out anew: no "
+        "intermediary lasted, so the hospital's ε stands for it"
+    )
 
 
 def _counted(squares: Iterable[float]) -> tuple[tuple[float, int], ...]:

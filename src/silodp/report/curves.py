@@ -116,12 +116,10 @@ def epsilon_chart(run: Run) -> Chart | None:
         for place, unit in enumerate(("hospital", "intermediary"))
         if rounds
     ]
-    if lines and lines[0].points == lines[1].points:
-        lines = [
-            Line(
-                "one hospital, not split: the same for an intermediary", lines[0].points, label=lines[0].label
-            )
-        ]
+    if lines and (statement.withdrawn or lines[0].points == lines[1].points):
+        why = "v changed, so an intermediary has none of its own" if statement.withdrawn else ""
+        name = f"one hospital; {why}" if why else "one hospital, not split: the same for an intermediary"
+        lines = [Line(name, lines[0].points, label=lines[0].label)]
     limit = run.experiment.budget
     # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
     fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)

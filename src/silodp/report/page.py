@@ -155,6 +155,7 @@ def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
         "metrics": [metric(name, run.cohort.get("classes")) for name in (best["mean"] if best else ())],
         "predictions": predictions,
         "not_covered": run.statement.not_covered if run.statement else (),
+        "shown": words.shown_without_cover(run),
         "command": _command(run),
         "from_python": "custom" in (run.experiment.cohort.kind, run.experiment.model.kind),
         "toml": run.experiment.to_toml(),

@@ -50,6 +50,8 @@ def promises(run: Run) -> list[Promise]:
     question = "Was this one part of a hospital's images used, if all the other parts are known?"
     if statement.intermediaries[1] == 1:
         question = "Hospitals were not split here, so an intermediary is the whole hospital."
+    elif statement.withdrawn:
+        question = f"An intermediary has no ε of its own here: {statement.withdrawn}."
     units = [
         ("a hospital", run.epsilon("hospital"), statement.delta, "Did this hospital take part?"),
         ("an intermediary", run.epsilon("intermediary"), statement.delta, question),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from silodp.display import describe_baseline, show_epsilon
+from silodp.intermediary import ESTIMATING
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
@@ -93,7 +94,7 @@ def _how_private(run: Run) -> list[str]:
             "for a hospital and for every part of it."
         ]
     hospital, part = (show_epsilon(run.epsilon(unit)) for unit in ("hospital", "intermediary"))
-    least, most = run.statement.intermediaries
+    most = run.statement.intermediaries[1]
     if most == 1:
         text = (
             f"Its privacy cost is ε = {hospital} for a hospital, and the same for an intermediary, since "
@@ -102,11 +103,12 @@ def _how_private(run: Run) -> list[str]:
         if run.statement.image is not None:
             image = show_epsilon(run.statement.image)
             text = f"Its privacy cost is ε = {hospital} for a hospital and ε = {image} for a single image."
+    elif run.statement.withdrawn:
+        text = f"Its privacy cost is ε = {hospital} for a hospital. {sentence(run.statement.withdrawn)}"
     else:
-        parts = str(most) if least == most else f"{least} to {most}"
         text = (
             f"Its privacy cost is ε = {hospital} for a hospital and ε = {part} for an intermediary, which is "
-            f"one of the {parts} parts that a hospital's training images are split into."
+            f"one of the {most} parts that a hospital's training images are split into."
         )
     verdict = strength(run.epsilon("hospital"))
     sentences = [f"{text} As a formal promise to a hospital that is {verdict}."]
@@ -116,6 +118,18 @@ def _how_private(run: Run) -> list[str]:
             f"{_listed(run.statement.unprotected)}."
         )
     return sentences
+
+
+def shown_without_cover(run: Run) -> list[str]:
+    """What this very page shows although no ε covers it: numbers from hospitals' images, without noise."""
+    shown = ["metrics on validation and test images, by hospital", "how many images of which kind each holds"]
+    if run.experiment.clipping.rule == "median":
+        shown.append("the clip bound C of each round, an exact median of norms")
+    if run.experiment.intermediaries.rule in ESTIMATING:
+        shown.append("v of each round, estimated from un-noised norms")
+    if run.experiment.diagnostics:
+        shown.append("noise ratio, spread of cosines and training loss (diagnostics = true)")
+    return shown
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

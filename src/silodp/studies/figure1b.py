@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.intermediary import most_intermediaries
 from silodp.studies.laws import QUANTITIES, Fits, fit, reading
 from silodp.studies.output import WITH, epsilons, run_rows, spread, write_figure, write_markdown
 from silodp.studies.over_rounds import UNNOISED, need_diagnostics
@@ -32,9 +31,8 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def _counts(plan: Plan) -> list[int]:
-    """Those for which the smallest hospital has images."""
-    most = most_intermediaries(min(plan.training_sizes), plan.base.intermediaries.min_samples)
-    return [count for count in _COUNTS[plan.scale] if count <= most]
+    """Those for which the smallest hospital has images and patients."""
+    return [count for count in _COUNTS[plan.scale] if count <= plan.most_intermediaries]
 
 
 def _cell(plan: Plan, count: int, seed: int) -> Cell:

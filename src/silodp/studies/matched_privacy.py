@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from silodp.errors import InputError
-from silodp.intermediary import closed_form, most_intermediaries
+from silodp.intermediary import closed_form
 from silodp.studies.output import (
     METRIC_NAMES,
     defined_mean,
@@ -52,12 +52,11 @@ def cells(plan: Plan) -> list[Cell]:
 
 def split_counts(plan: Plan, z_h: float) -> list[int]:
     """v of the split hospitals: 2, and the closed form's at z_h, as far as the smallest hospital allows."""
-    base, smallest = plan.base, min(plan.training_sizes)
-    most = most_intermediaries(smallest, base.intermediaries.min_samples)
+    most = plan.most_intermediaries
     if most < 2:
         raise InputError(
-            f"matched-privacy: the smallest hospital has {smallest} training images, too few for two "
-            f"intermediaries of {base.intermediaries.min_samples}; give more images"
+            "matched-privacy: the smallest hospital has too few training images or patients for two "
+            f"intermediaries of {plan.base.intermediaries.min_samples} images; give it more"
         )
     wished = math.floor(closed_form(z_h, plan.parameters, len(plan.training_sizes)))
     return sorted({2, min(max(wished, 2), most)})

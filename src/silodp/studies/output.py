@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silodp.display import show_epsilon
 from silodp.files import write_atomically
 from silodp.intermediary import ESTIMATING
+from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.studies.study import Found, Plan
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
         + "; no ε covers them.",
         "The paper tests the round that was best in validation, a choice that no ε covers.",
         *_uncovered_rules(found),
+        *_withdrawn(found),
     ]
     if found[0].summary["cohort"].get("simulated", True):
         lines.append("The hospitals are simulated.")
@@ -119,6 +122,26 @@ def _uncovered_rules(found: Sequence[Found]) -> list[str]:
         return []
     which = "these two" if bound and count else "it"
     return [f"As in the authors' program {' and '.join(bound + count)}: no ε covers {which}."]
+
+
+def _withdrawn(found: Sequence[Found]) -> list[str]:
+    """Where v changed, what the paper would print is nobody's."""
+    open_ = [one for one in found if one.summary["epsilon"].get("withdrawn")]
+    if not open_:
+        return []
+    printed = {
+        one.cell.experiment.privacy.noise_multiplier: gaussian_epsilon(
+            math.sqrt(one.summary["rounds"]) / one.cell.experiment.privacy.noise_multiplier,
+            one.summary["delta"],
+        )
+        for one in open_
+    }
+    counted = ", ".join(f"{show_epsilon(printed[z])} at z = {z:g}" for z in sorted(printed))
+    return [
+        "Where v changed on the way, another v deals a hospital's images out anew: no intermediary lasted, "
+        "and the hospital's ε stands for it. "
+        f"Counted as the paper does it would be {counted}, which is nobody's."
+    ]
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
@@ -183,8 +206,6 @@ def epsilons(runs: Sequence[Found]) -> list[str]:
 
 def between(values: Sequence[float]) -> str:
     """One ε, or the least and the most of several."""
-    from silodp.display import show_epsilon
-
     if not values:
         return "–"
     low, high = show_epsilon(min(values)), show_epsilon(max(values))

@@ -143,6 +143,16 @@ class Plan:
         return tuple(len(hospital.train) for hospital in hospitals)
 
     @cached_property
+    def most_intermediaries(self) -> int:
+        """The largest v for which every hospital that trains has images and patients; reads the cohort."""
+        from silodp.cohorts import load_cohort
+        from silodp.intermediary import most_intermediaries
+
+        hospitals = load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
+        least = self.base.intermediaries.min_samples
+        return min(most_intermediaries(len(one.train), least, one.train.patients) for one in hospitals)
+
+    @cached_property
     def parameters(self) -> int:
         """Of the network; reads the cohort."""
         from silodp.cohorts import load_cohort
