@@ -232,7 +232,7 @@ def test_privacy_with_sampling_is_amplified() -> None:
     )
     assert sampled["accountant"]["epsilon"]["hospital"] == "pld"
     assert sampled["epsilon"]["hospital"] < fraction["epsilon"]["hospital"] < everyone["epsilon"]["hospital"]
-    assert (sampled["participation"], fraction["participation"]) == ("poisson", "fraction")
+    assert (sampled["participation"], fraction["participation"]) == ("poisson", "fraction-kept")
 
 
 def test_privacy_of_a_run_verifies_draws_and_sums_up(tmp_path: Path) -> None:

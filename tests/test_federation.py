@@ -344,7 +344,8 @@ def test_system_entropy_gives_noise_and_draws_that_the_seed_does_not(
     assert len(models) == 2
     states = [federation(deployed, cohort)[1].draws for _ in range(2)]
     assert states[0] != states[1]
-    assert federation(experiment, cohort)[1].draws == experiment.seed
+    assert all(len(bytes.fromhex(secret)) == 32 for secret in states)  # 256 bits
+    assert federation(experiment, cohort)[1].draws == str(experiment.seed)
 
 
 @pytest.mark.parametrize("epochs", [0.4, 1.0, 1.5, 2.5])

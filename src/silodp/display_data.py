@@ -57,6 +57,11 @@ def show_findings(findings: Findings) -> None:
             say(f"    {name}")
     if findings.description and not (findings.problems or findings.undealt):
         say(f"to train on it: {as_options(settings)}")
+        if findings.description["classes_counted"]:
+            say(
+                f"once the hospitals have agreed on it, add --set cohort.classes={len(findings.classes)}: "
+                "a number that is counted in their labels is covered by no ε"
+            )
 
 
 def as_options(settings: CohortSettings) -> str:

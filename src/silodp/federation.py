@@ -62,7 +62,7 @@ class Federation:
 
     experiment: Experiment
     hospitals: dict[str, int]  # name → size of its training set; both are public
-    most_intermediaries: int  # the largest v for which every hospital has images and patients
+    room: dict[str, int]  # name → the largest v that it has images and patients for; public as well
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
@@ -122,9 +122,10 @@ class Federation:
         )
         intermediaries, capped = self._cap(wanted)
         if capped and settings.rule != "closed-form":
+            smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(
-                f"intermediaries.count = {wanted}: of the smallest hospital's training images and patients "
-                f"at most {intermediaries} intermediaries of {settings.min_samples} images can be made; "
+                f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images, "
+                f"whole patients enough for {intermediaries} intermediaries of {settings.min_samples} images; "
                 f"set intermediaries.count to at most {intermediaries}"
             )
         state = State(
@@ -140,7 +141,8 @@ class Federation:
         return state
 
     def _cap(self, wanted: int) -> tuple[int, bool]:
-        return min(wanted, self.most_intermediaries), wanted > self.most_intermediaries
+        most = min(self.room.values())
+        return min(wanted, most), wanted > most
 
     def _mean_steps(self, plan: RoundPlan) -> float:
         """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""
@@ -217,8 +219,8 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
         server_optimizer(experiment.server),
     )
     least = experiment.intermediaries.min_samples
-    most = min(most_intermediaries(len(one.train), least, one.train.patients) for one in members)
-    return Federation(experiment, sizes, most, engine, optimizer, mechanism, build_budget(experiment))
+    room = {one.name: most_intermediaries(len(one.train), least, one.train.patients) for one in members}
+    return Federation(experiment, sizes, room, engine, optimizer, mechanism, build_budget(experiment))
 
 
 def build_budget(experiment: Experiment) -> Budget | None:

@@ -145,7 +145,8 @@ class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
         for parameter in self.params:
             parameter.summed_grad = torch.zeros_like(parameter)
         self.add_noise()
-        self.scale_grad()
+        for parameter in self.params:
+            parameter.grad /= self.expected_batch_size
 
     def add_noise(self) -> None:
         """Writes the noisy sum into `grad`, which is a view of the flat gradients."""

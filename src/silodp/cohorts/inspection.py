@@ -122,8 +122,8 @@ def inspect(
     try:
         placement = place_store(store, settings)
         cohort = assemble(store, placement, pixels=False)
-        description = describe(cohort)
-        cohort.check()  # what a run would refuse
+        description = describe(cohort, settings.classes)
+        cohort.check(settings.classes)  # what a run would refuse
     except InputError as error:
         undealt = str(error)
     same, across = _duplicates(store, placement)
