@@ -125,7 +125,7 @@ class Federation:
             smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(
                 f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images, "
-                f"whole patients enough for {intermediaries} intermediaries of {settings.min_samples} images; "
+                f"in whole patients enough for {intermediaries} intermediaries of {settings.min_samples}; "
                 f"set intermediaries.count to at most {intermediaries}"
             )
         state = State(
