@@ -155,7 +155,9 @@ def missing(factor: float, entropy: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("entropy", ["seed", "system"])
-def test_the_noise_that_an_audit_can_miss_is_caught(entropy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_noise_is_caught_where_the_audit_says_it_would(
+    entropy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = settings(confidence=0.99, privacy__entropy=entropy)
     factor = detectable(2 / 3, own.runs, own.confidence, chance=SURE)
     assert factor is not None

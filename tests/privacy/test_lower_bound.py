@@ -20,7 +20,7 @@ NORMAL = NormalDist()
 def test_right_guesses_show_what_clopper_and_pearson_leave_of_them(of: int, confidence: float) -> None:
     shown = least_mu(range(of + 1), of, confidence)
     for right in range(of + 1):
-        # A two-sided interval of 2·confidence − 1 has this limit as its lower end.
+        # One-sided: only what lies below counts.
         limits = binomtest(right, of, alternative="greater").proportion_ci(confidence, method="exact")
         expected = 2 * NORMAL.inv_cdf(max(limits.low, 0.5))
         assert shown[right] == pytest.approx(expected, abs=1e-9)
