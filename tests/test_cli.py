@@ -86,7 +86,9 @@ def test_presets_are_listed() -> None:
             "not one round at noise multiplier 0.5; one round needs 1.086",
         ),
         (["audit", "--runs", 3], "runs = 3: "),
-        (["audit", "--clipping", "median"], "--clipping median: choose one of quantile, fixed"),
+        (["audit", "--clipping", "median"], "clipping.rule = median: ε does not cover"),
+        (["audit", "--entropy", "dice"], "privacy.entropy = 'dice': input should be 'seed' or 'system'"),
+        (["audit", "prostate-paper"], "clipping.rule = median: ε does not cover"),
         (["study", "nothing"], "study nothing: choose one of"),
     ],
 )
@@ -281,5 +283,8 @@ def test_an_audit_in_numbers() -> None:
     assert found["hospital"]["claimed"] > found["intermediary"]["claimed"] == found["paper"]["claimed"] > 0
     assert found["hospital"]["canary"] == found["paper"]["canary"] == "hospital"
     assert "federations: 60/60" in done.stderr
-    table = silodp("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2)
-    assert "paper's ε, for a hospital" in " ".join(table.stdout.split())
+    own = ["--set", "clipping.rule=fixed", "--intermediaries", 2, "--entropy", "system"]
+    table = silodp("audit", "demo", *own, "--runs", 20, "--rounds", 1, "--hospitals", 2)
+    shown = " ".join(table.stdout.split())
+    assert "paper's ε, for a hospital" in shown
+    assert "audited of «demo»: noise (z 0.5, from the system), clipping (fixed)" in shown

@@ -1,4 +1,5 @@
 import copy
+import traceback
 
 import pytest
 import torch
@@ -130,3 +131,18 @@ def test_predictions_come_in_the_order_of_the_images() -> None:
     assert whole.shape == (40, 1, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(whole[:20], local.model.module(data.images[:20]))
+
+
+def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout is the same for the same generator; and no stack is formatted for GPUs that nobody uses."""
+    monkeypatch.setattr(traceback, "format_stack", None)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 1, 3, padding=1))
+    local = LocalTrainer(FlatModel(network, CPU), TASK, LocalSettings(optimizer="sgd", learning_rate=0.1))
+    start, results = local.model.values.clone(), []
+    for seed in (1, 1, 2):
+        chance = torch.Generator().manual_seed(seed)
+        local.train(start, examples(4), local.fresh_state(), chance)  # one batch: the order does not count
+        results.append(local.model.values.clone())
+        torch.rand(3)  # others draw in between
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])

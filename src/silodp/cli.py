@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from silodp.cli_audit import audit
 from silodp.cli_data import data
 from silodp.cli_inversion import attack
 from silodp.cli_report import report
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 app.command()(study)
 app.command()(attack)
+app.command()(audit)
 app.command()(report)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -230,40 +232,6 @@ def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
         show_statement(statement)
     if statement.problems:
         raise typer.Exit(1)
-
-
-@app.command()
-def audit(
-    runs: Annotated[
-        int, typer.Option(help="Federations of each kind: without a canary, with a part, all.")
-    ] = 500,
-    noise_multiplier: Annotated[float, typer.Option(help="z.")] = 3.0,
-    intermediaries: Annotated[int, typer.Option(help="v.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Rounds of each federation.")] = 4,
-    hospitals: Annotated[int, typer.Option(help="Hospitals, the canary among them.")] = 3,
-    delta: Annotated[float | None, typer.Option(help="δ; default: the paper's rule.")] = None,
-    confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
-    clipping: Annotated[str, typer.Option(help="quantile or fixed.")] = "quantile",
-    seed: Annotated[int, typer.Option(help="Seed of all chance in the audit.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
-) -> None:
-    """Put ε to the test: train many small federations with and without a canary, and try to tell."""
-    from silodp.audit import AuditSettings
-    from silodp.audit import audit as run_audit
-    from silodp.display import counting
-    from silodp.display_privacy import show_audit
-    from silodp.files import to_json
-
-    settings = AuditSettings(
-        runs, noise_multiplier, intermediaries, rounds, hospitals, delta, confidence, seed,
-        _one_of("--clipping", clipping, ("quantile", "fixed")),
-    )  # fmt: skip
-    with counting("federations") as on_run:
-        found = run_audit(settings, on_run=on_run)
-    if as_json:
-        print(to_json(found.to_dict(), indent=2))
-    else:
-        show_audit(found)
 
 
 def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:

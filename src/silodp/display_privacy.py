@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from silodp.display import show_epsilon, titled_table
+from silodp.privacy.power import CHANCE
 
 if TYPE_CHECKING:
     from silodp.audit import Audit
@@ -101,18 +102,20 @@ def show_statement(statement: Statement) -> None:
 
 
 def show_audit(found: Audit) -> None:
-    """Three claims, and what an observer could show of each."""
-    settings = found.settings
+    """Three claims, what an observer could show of each, and how much missing noise it would have noticed."""
+    settings, console = found.settings, Console()
+    experiment = settings.experiment
     table = titled_table(
-        f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, z "
-        f"{settings.noise_multiplier:g}, v {settings.intermediaries}, {settings.rounds} rounds, "
+        f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, "
+        f"z {experiment.privacy.noise_multiplier:g}, v {found.intermediaries}, {settings.rounds} rounds, "
         f"{found.parameters} parameters, δ {found.delta:g}",
-        f"«Shown» is below the true ε with {settings.confidence:.0%} confidence, by an observer's "
-        f"hits and false alarms. So many federations can show {found.hospital.bound.most:.2f} at most: "
-        "larger claims are untested. The last line reads the intermediary's ε as the hospital's.",
+        "«Shown»: the releases are easier to tell apart than a Gaussian mechanism of this ε allows, by an "
+        f"observer's right guesses, with confidence {settings.confidence:.4g}. «Notices»: noise so "
+        f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: none, the claim "
+        "is too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
     )
     table.add_column("claim", no_wrap=True)
-    for heading in ("claimed", "shown ≥", "hits", "alarms"):
+    for heading in ("claimed", "shown ≥", "right", "notices"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for finding in found.findings:
@@ -120,12 +123,29 @@ def show_audit(found: Audit) -> None:
         table.add_row(
             finding.claim,
             f"{finding.claimed:.2f}",
-            f"{bound.epsilon:.2f}",
-            f"{bound.true_positives}/{bound.with_canary}",
-            f"{bound.false_positives}/{bound.without_canary}",
+            f"{finding.shown:.2f}",
+            f"{bound.right}/{bound.guesses}",
+            f"×{finding.detectable:.2f}" if finding.detectable else "–",
             finding.verdict,
         )
-    Console().print(table)
+    console.print(table)
+    console.print(
+        f"audited of «{experiment.name}»: noise (z {experiment.privacy.noise_multiplier:g}, from the "
+        f"{experiment.privacy.entropy}), clipping ({experiment.clipping.rule}), intermediaries "
+        f"({experiment.intermediaries.rule}: v {found.intermediaries} here), server "
+        f"({experiment.server.optimizer}); replaced by small ones: data, network, local training, rounds; "
+        "left out: budget",
+        highlight=False,
+    )
+    if found.intermediary.verdict == "untested":
+        console.print("untested: try fewer --rounds, or more --runs", highlight=False)
+    elif found.hospital.verdict == "untested":
+        console.print(
+            "the hospital's claim is too weak to be tested; it rests on the same noise as the intermediary's",
+            highlight=False,
+        )
+    if not found.repeatable:
+        console.print("noise of the system is never drawn again: another audit shows other figures")
 
 
 def chart(

@@ -124,8 +124,8 @@ class Federation:
         if capped and settings.rule != "closed-form":
             smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(
-                f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images, "
-                f"in whole patients enough for {intermediaries} intermediaries of {settings.min_samples}; "
+                f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images,"
+                f" in whole patients enough for {intermediaries} intermediaries of {settings.min_samples}; "
                 f"set intermediaries.count to at most {intermediaries}"
             )
         state = State(

@@ -110,7 +110,7 @@ class LocalTrainer:
         Returns:
             The mean loss, still on the device.
         """
-        torch.manual_seed(generator.initial_seed())  # for the model's own chance, such as dropout
+        self._seed_model(generator.initial_seed())
         self.model.load(start)
         self.model.module.train()
         self._optimizer.state[self._flat] = state
@@ -124,6 +124,16 @@ class LocalTrainer:
                     batches = order.tensor_split(count)
                 total += self._step(examples[batches[step % count]], generator, fill)
         return total / steps
+
+    def _seed_model(self, seed: int) -> None:
+        """For the model's own chance, such as dropout, on this device alone.
+
+        `torch.manual_seed` formats a stack trace for each kind of accelerator that is not in use, which
+        takes a good part of the time of a step of a small network.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
 
     def _gradients(self, generator: torch.Generator) -> AbstractContextManager[Fill]:
         if self.sample_level is None:
