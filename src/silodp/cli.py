@@ -118,12 +118,14 @@ def demo(
     """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
     from silodp.demo import demo_experiments
     from silodp.display import progress, show_comparison
+    from silodp.files import private_folder
     from silodp.run_folder import refuse_used
     from silodp.tracking import tracked
     from silodp.training import free_folder, train
 
     folder = out or free_folder("demo")
     refuse_used(folder)
+    private_folder(folder)
     results = {}
     for title, experiment in demo_experiments().items():
         path = folder / experiment.name

@@ -56,8 +56,10 @@ def _mean(values: Any) -> float:
 def not_covered(experiment: Experiment, epsilon: Epsilon) -> list[str]:
     """What a reader of ε must know that it leaves out."""
     notes = [
-        "validation and test metrics, and the choice of the best round by them",
+        "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
+        "(model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
+        "checkpoint.pt until the run is over: un-noised optimizer moments, and the secret of the draws",
     ]
     hospitals, members = experiment.cohort.hospitals, experiment.members
     if hospitals and members and members < hospitals:
