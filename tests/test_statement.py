@@ -130,6 +130,8 @@ def test_a_forged_ledger_does_not_fit_the_run(
 
 def test_a_round_released_twice_is_counted_twice_and_named(run: Path) -> None:
     before = read_statement(run)
+    for name in ("summary.json", "model.safetensors"):  # a run that is not over
+        (run / name).unlink()
     forge(run, lambda events: [*events, edited(digest="other")(events)[2]])
     after = read_statement(run)
     assert after.redone == (2,)

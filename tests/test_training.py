@@ -283,7 +283,7 @@ def test_a_ledger_whose_end_was_cut_off_is_refused(
     folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
     whole = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     (folder / "ledger.jsonl").write_text("".join(whole[:kept]))
-    with pytest.raises(InputError, match="missing at its end"):
+    with pytest.raises(InputError, match="missing at the end"):
         resume(folder, cohort=cohort, device="cpu")
 
 

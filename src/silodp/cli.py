@@ -120,12 +120,14 @@ def demo(
     """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
     from silodp.demo import demo_experiments
     from silodp.display import progress, show_comparison
+    from silodp.files import private_folder
     from silodp.run_folder import refuse_used
     from silodp.tracking import tracked
     from silodp.training import free_folder, train
 
     folder = out or free_folder("demo")
     refuse_used(folder)
+    private_folder(folder)
     results = {}
     for title, experiment in demo_experiments().items():
         path = folder / experiment.name
@@ -165,6 +167,14 @@ def privacy(
         bool, typer.Option("--fresh-states", help="Of that share: no optimizer state outlives a round.")
     ] = False,
     accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
+    sign: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY", help="Sign what RUN cost, for an ethics board: Ed25519 key in PEM."),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC_KEY", help="Hold RUN against the statement that was signed of it."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
@@ -182,8 +192,15 @@ def privacy(
             raise InputError(
                 f"privacy {run}: a run brings its own noise, hospitals and δ; leave these options out"
             )
-        _privacy_of_run(run, accountant, as_json)
+        if verify is not None:
+            if sign is not None:
+                raise InputError("privacy: --sign and --verify are two commands; give one of them")
+            _verify_run(run, verify, as_json)
+            return
+        _privacy_of_run(run, accountant, as_json, sign)
         return
+    if sign is not None or verify is not None:
+        raise InputError("privacy: --sign and --verify are for a run; give its folder")
     if noise_multiplier is None and target_epsilon is None:
         raise InputError("privacy: give a run's folder, --noise-multiplier or --target-epsilon")
     if hospitals is not None and hospitals < 1:
@@ -220,7 +237,7 @@ def privacy(
     )
 
 
-def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
+def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | None) -> None:
     from silodp.display_privacy import show_statement
     from silodp.files import to_json
     from silodp.statement import read_statement
@@ -230,8 +247,24 @@ def _privacy_of_run(folder: Path, accountant: Any, as_json: bool) -> None:
         print(to_json(statement.to_dict(), indent=2))
     else:
         show_statement(statement)
+    if key is not None:
+        from silodp.signing import STATEMENT, sign
+
+        print(f"{folder / STATEMENT}: signed, key {sign(folder, key, accountant)}", file=sys.stderr)
     if statement.problems:
         raise typer.Exit(1)
+
+
+def _verify_run(folder: Path, key: Path, as_json: bool) -> None:
+    from silodp.display_privacy import show_verified
+    from silodp.files import to_json
+    from silodp.signing import key_fingerprint, verify
+
+    signed = verify(folder, key)
+    if as_json:
+        print(to_json({**signed, "verified": True, "key": key_fingerprint(key)}, indent=2))
+    else:
+        show_verified(folder, signed, key_fingerprint(key))
 
 
 def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:

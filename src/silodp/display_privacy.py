@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -99,6 +100,20 @@ def show_statement(statement: Statement) -> None:
             f"ledger: {statement.releases} releases, hash chain intact, in order, none missing",
             highlight=False,
         )
+
+
+def show_verified(folder: Path, signed: Mapping[str, Any], key: str) -> None:
+    """What was signed, when all of it holds."""
+    epsilon, swap = signed["epsilon"], signed["replace_one"]
+    shown = {
+        f"{unit} ({name})": show_epsilon(math.inf if row[unit] is None else row[unit])
+        for unit in epsilon
+        for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
+    }
+    print(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
+    print(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
+    print(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
+    print("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
 
 
 def show_audit(found: Audit) -> None:

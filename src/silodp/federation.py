@@ -170,6 +170,7 @@ class Federation:
         What stands in the ledger already, to the digest, costs nothing more. Before the release, a round
         redone with the same noise is taken to be such.
         """
+        ledger.check()
         if self.budget is None:
             return True
         known = set(ledger.events)

@@ -1,4 +1,4 @@
-"""Writing files so that a reader finds the old one or the new one; strict JSON, and reading it back."""
+"""Writing files so that a reader finds the old one or the new one, for their owner alone; strict JSON."""
 
 from __future__ import annotations
 
@@ -6,18 +6,42 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from silodp.errors import InputError
 
 
+def private_folder(path: Path) -> None:
+    """Makes a folder, and folders on the way to it; it is its owner's alone (0700) whatever the umask."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.chmod(0o700)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be made private ({error.strerror}); give a folder of your own on another disk"
+        ) from None
+
+
+def private_open(path: Path, mode: str) -> IO[Any]:
+    """As `open`; the file is its owner's alone (0600) whatever the umask and whatever it was before."""
+    encoding = None if "b" in mode else "utf-8"
+    file = open(path, mode, encoding=encoding, opener=_opened_privately)  # noqa: SIM115
+    with suppress(PermissionError):  # a disk that knows no modes: a page on a USB stick
+        os.fchmod(file.fileno(), 0o600)
+    return file
+
+
+def _opened_privately(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Readers see the old file or the new one, never a part, even if the machine stops."""
+    """Readers see the old file or the new one, never a part, even if the machine stops; mode 0600."""
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
+    with private_open(temporary, "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

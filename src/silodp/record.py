@@ -63,8 +63,10 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
         cohort: what cohort.json says of the data; empty where it is not there.
     """
     notes = [
-        "validation and test metrics, and the choice of the best round by them",
+        "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
+        "(model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
+        "checkpoint.pt until the run is over: un-noised optimizer moments, and the secret of the draws",
     ]
     hospitals, members = experiment.cohort.hospitals, experiment.members
     if hospitals and members and members < hospitals:

@@ -8,15 +8,19 @@
     summary.json        the result
     model.safetensors   the last round's model; model-best.safetensors the best on validation data
     tensorboard/        with --tensorboard; mlflow.json with --mlflow; report.html by `silodp report`
+    privacy-statement.json, .sig    by `silodp privacy RUN --sign`
 
-Files are replaced as a whole (write, fsync, rename), so a kill at any moment leaves the old or the new.
+The folder and all in it are their owner's alone (0700, 0600). Files are replaced as a whole (write, fsync,
+rename), so a kill at any moment leaves the old or the new.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,11 +29,33 @@ from torch import Tensor
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import read_object, refuse_filled, replacing, to_json, write_atomically
+from silodp.files import (
+    private_folder,
+    private_open,
+    read_object,
+    refuse_filled,
+    replacing,
+    to_json,
+    write_atomically,
+)
 from silodp.privacy.ledger import Ledger
 
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
 """What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
+
+_AFTER_A_CHECKPOINT = (
+    "cohort.json", "metrics.jsonl", "summary.json", "model.safetensors", "model-best.safetensors",
+)  # fmt: skip
+"""Written only when there has been a checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What a checkpoint says of the run: the ledger's last hash then, experiment.toml, no round left."""
+
+    head: str
+    experiment: str
+    is_over: bool
 
 
 class RunFolder:
@@ -38,12 +64,12 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
+        self._ledger: Ledger | None = None
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> RunFolder:
         """A new folder; one that holds anything is left alone."""
         refuse_used(path)
-        path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
         folder.hold()
         write_atomically(path / "experiment.toml", experiment.to_toml().encode())
@@ -51,25 +77,55 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
+        """A run to go on with; one that has lost its ledger or its checkpoint is never started over."""
         read_experiment(path)
         folder = cls(path)
         folder.hold()
+        try:
+            folder.refuse_lost()
+        except InputError:
+            folder.let_go()
+            raise
         return folder
 
+    def refuse_lost(self) -> None:
+        """Releases may have been made where a file is there that is written later than the one lost."""
+        ledger = self.path / "ledger.jsonl"
+        if (self.path / "checkpoint.pt").exists():
+            if not ledger.exists():
+                raise InputError(f"{ledger}: the ledger is missing; restore the file, or start a new run")
+            return
+        later = [name for name in _AFTER_A_CHECKPOINT if (self.path / name).exists()]
+        if ledger.exists() and ledger.stat().st_size:
+            later.insert(0, "ledger.jsonl")
+        if later:
+            raise InputError(
+                f"{self.path}: its checkpoint is gone, but {later[0]} shows that it has been at work; "
+                "restore checkpoint.pt, or start a new run in another folder"
+            )
+
     def hold(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
+        private_folder(self.path)
+        for file in self.path.iterdir():  # of an earlier version, or copied here
+            if file.is_file() and not file.is_symlink():
+                file.chmod(0o600)
+        self._lock = private_open(self.path / ".lock", "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(f"{self.path}: another process is running this run; wait for it") from None
 
     def let_go(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def ledger(self) -> Ledger:
-        return Ledger(self.path / "ledger.jsonl")
+        """For the one writer, until `let_go`; `read_ledger` is for readers."""
+        self._ledger = Ledger(self.path / "ledger.jsonl")
+        return self._ledger
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rounds on record; a line torn by a crash ends the list."""
@@ -86,7 +142,7 @@ class RunFolder:
         return rounds
 
     def add_metrics(self, record: dict[str, Any]) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with private_open(self.path / "metrics.jsonl", "a") as file:
             file.write(to_json(record) + "\n")
 
     def keep_metrics(self, rounds: int) -> None:
@@ -107,22 +163,26 @@ class RunFolder:
         except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
             raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
-    def checkpoint_facts(self) -> tuple[str, str]:
-        """The ledger's last hash and the experiment when the checkpoint was written; empty without one."""
+    def checkpoint_facts(self) -> CheckpointFacts | None:
+        """What the checkpoint says of the run; None without one."""
         path = self.path / "checkpoint.pt"
         if not path.exists():
-            return "", ""
+            return None
         try:
             # Mapped, not read: the checkpoint may be large and only this is wanted.
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            return str(content["ledger"]), str(content["identity"]["experiment"])
-        except (RuntimeError, OSError, EOFError, KeyError, TypeError, pickle.UnpicklingError):
+            over = bool(content.get("over", True))  # earlier versions did not say
+            return CheckpointFacts(str(content["ledger"]), str(content["identity"]["experiment"]), over)
+        except (RuntimeError, OSError, EOFError, KeyError, TypeError, AttributeError, pickle.UnpicklingError):
             raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
 
-    def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
+    def save_model(self, name: str, tensors: dict[str, Tensor]) -> str:
+        """Returns the file's SHA-256."""
         from safetensors.torch import save
 
-        write_atomically(self.path / name, save(tensors))
+        content = save(tensors)
+        write_atomically(self.path / name, content)
+        return hashlib.sha256(content).hexdigest()
 
     def save_cohort(self, description: dict[str, Any]) -> None:
         write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())

@@ -21,9 +21,10 @@ from silodp.federation import build_budget, build_mechanism
 from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
-from silodp.privacy.ledger import Reading, read_ledger
+from silodp.privacy.ledger import read_ledger
 from silodp.record import not_covered
 from silodp.run_folder import RunFolder, read_experiment
+from silodp.traces import conflicts, read_traces
 
 
 @dataclass(frozen=True)
@@ -89,27 +90,10 @@ class Statement:
         }
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """What the run's other files say."""
-
-    metrics: list[dict[str, Any]]
-    head: str  # the ledger's last hash, by the checkpoint
-    experiment: str  # by the checkpoint
-    written: str  # experiment.toml
-    cohort: dict[str, Any]  # cohort.json
-
-    @classmethod
-    def read(cls, folder: Path) -> _Folder:
-        head, experiment = RunFolder(folder).checkpoint_facts()
-        written = (folder / "experiment.toml").read_text(encoding="utf-8")
-        return cls(RunFolder(folder).metrics(), head, experiment, written, RunFolder(folder).cohort())
-
-
 def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
     """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
     experiment = read_experiment(folder)
-    found = _Folder.read(folder)  # before the ledger, which only grows: a run at work is never ahead of it
+    traces = read_traces(folder)  # before the ledger, which only grows: a run at work is never ahead of it
     path = folder / "ledger.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: the ledger is missing; restore the file")
@@ -123,7 +107,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
     epsilon = spent(events, delta, accountant, experiment.privacy.image_delta)
-    finished = {line["round"] for line in found.metrics}
+    finished = {line["round"] for line in traces.metrics}
     return Statement(
         folder=folder,
         experiment=experiment,
@@ -135,13 +119,13 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
         redone=_redone(events),
         torn=reading.torn,
-        problems=(*_problems(experiment, events, finished), *_against_the_folder(found, reading)),
+        problems=(*_problems(experiment, events, finished), *conflicts(traces, events, reading.chains)),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
         withdrawn=epsilon.withdrawn,
         image=epsilon.image,
         budget_spent=budget.cost(events) if budget else None,
-        not_covered=tuple(not_covered(experiment, epsilon, found.cohort)),
+        not_covered=tuple(not_covered(experiment, epsilon, RunFolder(folder).cohort())),
     )
 
 
@@ -215,21 +199,4 @@ def _unlike_the_plan(planned: Sequence[Event], found: Sequence[Event], complete:
             )
             if not fits:
                 problems.append(f"«{event.released}» is not what the experiment asks for")
-    return problems
-
-
-def _against_the_folder(found: _Folder, reading: Reading) -> list[str]:
-    """The other files of the run know of rounds, too."""
-    problems = []
-    updates = {event.round: event for event in reading.events if event.released == "model update"}
-    for line in found.metrics:
-        event = updates.get(line["round"])
-        if event is None:
-            problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
-        elif event.part == "intermediary" and event.contributions != line["intermediaries"]:
-            problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
-    if found.head and found.head not in reading.chains:
-        problems.append("releases that the checkpoint knows of are missing at the end")
-    if found.experiment and found.experiment != found.written:
-        problems.append("experiment.toml is not what the run was started with")
     return problems

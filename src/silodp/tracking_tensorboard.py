@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.experiment import Experiment
+from silodp.files import private_folder
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
 
@@ -28,10 +29,12 @@ class TensorBoard:
 
     def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
         logs = folder / "tensorboard"
-        logs.mkdir(exist_ok=True)
+        private_folder(logs)
         for old in logs.glob("events.out.tfevents.*"):
             old.unlink()
         self._file = self._open(str(logs / "events"))
+        for file in logs.iterdir():
+            file.chmod(0o600)
         # A TensorBoard that is open on the run forgets what it has read.
         start = self._event.SessionLog(status=self._event.SessionLog.START)
         self._file.write_event(self._event.Event(step=0, wall_time=time.time(), session_log=start))

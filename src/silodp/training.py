@@ -33,6 +33,7 @@ from silodp.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.run_folder import RunFolder, read_experiment, refuse_used
 from silodp.sketch import signs
 from silodp.tasks import task_named
+from silodp.traces import conflicts, read_traces
 from silodp.version import version
 
 log = logging.getLogger("silodp")
@@ -178,8 +179,9 @@ class _Run:
             {
                 "identity": self.identity,
                 "ledger": ledger.head,
-                "state": vars(self.state),
-                # Large, and of no use once no round is left to train.
+                "over": self._is_over,
+                # Un-noised moments and the secret of the draws are kept while a round is left to train.
+                "state": vars(self.state) | ({"draws": 0} if self._is_over else {}),
                 "hospitals": {} if self._is_over else self.engine.state(),
                 "best": [self.best_round, self.best_value, self.best_parameters],
             }
@@ -190,15 +192,9 @@ class _Run:
         return self.state.round == self.experiment.rounds or self.state.stopped is not None
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
+        """Takes the run's state over; a run whose files contradict each other is refused as it is."""
         checkpoint = folder.load_checkpoint(self.device)
-        if checkpoint is None:
-            if ledger.events:
-                raise InputError(
-                    f"{folder.path}: its ledger has releases but its checkpoint is gone; start a new run"
-                )
-            self.save(folder, ledger)
-        else:
-            ledger.require(checkpoint["ledger"])
+        if checkpoint is not None:
             for part, value in self.identity.items():
                 if checkpoint["identity"][part] != value:
                     raise InputError(
@@ -214,11 +210,11 @@ class _Run:
                 ) from None
             self.engine.restore(checkpoint["hospitals"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
-        recorded, released = folder.metrics(), {event.round for event in ledger.events}
-        if lost := [line["round"] for line in recorded if line["round"] not in released]:
-            raise InputError(
-                f"{folder.path}: metrics.jsonl has round {lost[0]}, the ledger does not; restore the ledger"
-            )
+        if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
+            raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
+        ledger.repair()
+        if checkpoint is None or checkpoint["ledger"] != ledger.head:
+            self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
         folder.keep_metrics(self.state.round)
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
@@ -229,13 +225,13 @@ class _Run:
             description = describe(self.cohort, self.experiment.cohort.classes)
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
-            return self._result(folder, ledger.events, in_short(description))
+            return self._result(folder, ledger, in_short(description))
         finally:
             torch.set_num_threads(threads)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
-        started, capped_at, saved = time.perf_counter(), 0, self.state.round
-        for done in self.federation.rounds(self.state, ledger):
+        started, capped_at, ends = time.perf_counter(), 0, False
+        for done in () if self._is_over else self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
             if done.capped and done.plan.intermediaries != capped_at:
@@ -250,6 +246,7 @@ class _Run:
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             record = round_record(done, validation, self._spent(so_far), started - before)
+            record["ledger"] = ledger.head_after(done.release.events)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
@@ -257,12 +254,12 @@ class _Run:
             folder.add_metrics(record)
             if done.plan.round % self.experiment.checkpoint_every == 0:
                 self.save(folder, ledger)
-                saved = done.plan.round
+                ends = self._is_over
             if on_round is not None:
                 on_round(record)
         if self.state.stopped:
             log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
-        if saved != self.state.round:
+        if not ends:  # however the run ended, the checkpoint that stays is the small one
             self.save(folder, ledger)
 
     def _spent(self, events: list[Event]) -> Epsilon:
@@ -270,7 +267,8 @@ class _Run:
         assert delta is not None, "the experiment is resolved"
         return spent(events, delta, image_delta=self.experiment.privacy.image_delta)
 
-    def _result(self, folder: RunFolder, events: list[Event], cohort: dict[str, Any]) -> Result:
+    def _result(self, folder: RunFolder, ledger: Ledger, cohort: dict[str, Any]) -> Result:
+        events = ledger.events
         rounds, epsilon = folder.metrics(), self._spent(events)
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
@@ -310,10 +308,12 @@ class _Run:
             "device": _device_name(self.device),
             "torch": torch.__version__,
             "silodp": self.version,
+            "ledger": ledger.head,
         }
         tensors = self.model.named_tensors(self.state.parameters)
-        folder.save_model("model.safetensors", tensors)
+        digest = folder.save_model("model.safetensors", tensors)
         folder.save_model("model-best.safetensors", self.model.named_tensors(self.best_parameters))
+        summary["model"] = digest
         folder.save_summary(summary)
         self.model.load(self.state.parameters)
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from silodp.errors import InputError
 from silodp.privacy.events import Event
-from silodp.privacy.ledger import Ledger
+from silodp.privacy.ledger import Ledger, read_ledger
 
 
 def event(round_: int, digest: str = "d") -> Event:
@@ -35,8 +36,7 @@ def test_events_come_back_as_they_were(path: Path) -> None:
     quantile = Event(1, "clip quantile", True, 0.1, 3, None, "poisson", 0.3, digest="é\n")
     median = Event(1, "median norm", False, 0.0, 3, 2.0, "fraction", 2 / 3)
     Ledger(path).record([event(1), quantile])
-    again = Ledger(path)
-    again.record([median])
+    Ledger(path).record([median])
     assert Ledger(path).events == [event(1), quantile, median]
 
 
@@ -58,8 +58,12 @@ def test_a_torn_last_line_is_dropped_wherever_it_tore(path: Path, three: list[Ev
     whole = content[: content[:-1].rindex(b"\n") + 1]
     for cut in range(len(whole) + 1, len(content), 7):
         path.write_bytes(content[:cut])
-        assert Ledger(path).events == three[:2]
+        ledger = Ledger(path)
+        assert ledger.events == three[:2]
+        assert path.read_bytes() == content[:cut]  # opening changes nothing
+        ledger.repair()
         assert path.read_bytes() == whole
+        ledger.close()
 
 
 def test_a_ledger_goes_on_after_a_torn_line(path: Path, three: list[Event]) -> None:
@@ -115,9 +119,11 @@ def test_a_refused_ledger_is_left_as_it_was(path: Path, three: list[Event]) -> N
 
 def test_the_same_release_drawn_again_counts_once(path: Path, three: list[Event]) -> None:
     content = path.read_bytes()
-    for ledger in (Ledger(path), Ledger(path)):
+    for _ in range(2):
+        ledger = Ledger(path)
         ledger.record(three)
         assert ledger.events == three
+        ledger.close()
     assert path.read_bytes() == content
 
 
@@ -157,4 +163,92 @@ def test_an_event_that_could_not_be_written_is_written_next_time(
         with pytest.raises(OSError, match="no space"):
             ledger.record([event(1)])
     ledger.record([event(1)])
-    assert Ledger(path).events == [event(1)]
+    assert read_ledger(path).events == [event(1)]
+
+
+def test_a_ledger_has_one_writer_at_a_time(path: Path, three: list[Event]) -> None:
+    first = Ledger(path)
+    with pytest.raises(
+        InputError, match=r"ledger\.jsonl: another process is writing this ledger; wait for it"
+    ):
+        Ledger(path)
+    assert read_ledger(path).events == three  # reading is free
+    first.close()
+    Ledger(path).record([event(4)])
+
+
+def _appended(path: Path) -> None:
+    line = path.read_bytes().splitlines(keepends=True)[-1]
+    with path.open("ab") as file:
+        file.write(line)
+
+
+def _other_last_line(path: Path) -> None:
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(content[:-4] + bytes([content[-4] ^ 1]) + content[-3:])
+
+
+def _replaced(path: Path) -> None:
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (_appended, "was written to by another process"),
+        (_other_last_line, "was written to by another process"),
+        (lambda path: os.truncate(path, 10), "was written to by another process"),
+        (_replaced, "was removed or replaced"),
+        (lambda path: path.unlink(), "was removed or replaced"),
+    ],
+    ids=["appended", "last line", "cut", "replaced", "removed"],
+)
+def test_a_ledger_that_somebody_else_changed_takes_no_release(
+    harm: Callable[[Path], None], message: str, path: Path, three: list[Event]
+) -> None:
+    """flock binds nobody who does not ask for it: a copy put in place, an editor, another program."""
+    ledger = Ledger(path)
+    ledger.check()
+    harm(path)
+    before = path.read_bytes() if path.exists() else b""
+    for act in (ledger.check, lambda: ledger.record([event(4)])):
+        with pytest.raises(InputError, match=message):
+            act()
+    assert (path.read_bytes() if path.exists() else b"") == before
+    assert ledger.events == three
+
+
+def test_a_ledger_replaced_while_it_is_written_releases_nothing(
+    path: Path, three: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(path)
+    monkeypatch.setattr(os, "fsync", lambda _: _replaced(path))
+    with pytest.raises(InputError, match="was removed or replaced"):
+        ledger.record([event(4)])
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(
+    path: Path, three: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, before, write = Ledger(path), path.read_bytes(), os.write
+
+    def full(descriptor: int, content: bytes) -> int:
+        write(descriptor, content[:20])
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", full)
+        with pytest.raises(OSError, match="no space"):
+            ledger.record([event(4)])
+    assert path.read_bytes() == before
+    ledger.record([event(4)])
+    assert read_ledger(path).events == [*three, event(4)]
+
+
+def test_the_head_after_an_event_is_the_same_however_much_follows(path: Path, three: list[Event]) -> None:
+    ledger = Ledger(path)
+    assert [ledger.head_after([one]) for one in three] == ledger.chains
+    assert ledger.head_after(three) == ledger.head

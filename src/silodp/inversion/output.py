@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.files import to_json, write_atomically
+from silodp.files import private_folder, to_json, write_atomically
 from silodp.inversion.attack import AttackResult
 from silodp.tables import markdown_table, write_csv
 
@@ -17,7 +17,7 @@ WARNING = "The sheet shows patients' images: keep it, and pass it on, only as yo
 
 def write_attack(result: AttackResult, out: Path) -> None:
     """attack.json comes last: where it is, everything is."""
-    out.mkdir(parents=True, exist_ok=True)
+    private_folder(out)
     write_csv(out / "attack.csv", _image_rows(result))
     write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
     write_atomically(out / "sheet.png", _sheet(result))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from silodp.errors import InputError
 from silodp.privacy.events import Event
+
+_TAIL = 128  # bytes at the end of the file that hold the last hash
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,10 @@ class Reading:
 def read_ledger(path: Path) -> Reading:
     """Reads and verifies. A torn last line is left out, for the release it announced was not yet used; a line
     that was changed, taken out or put in is refused."""
-    content = path.read_bytes()
+    return _verified(path, path.read_bytes())
+
+
+def _verified(path: Path, content: bytes) -> Reading:
     whole = content[: content.rfind(b"\n") + 1]
     events: list[Event] = []
     chains: list[str] = []
@@ -47,34 +55,68 @@ def read_ledger(path: Path) -> Reading:
 
 
 class Ledger:
-    """An append-only file of events, one a line; each line carries a hash of itself and all before it."""
+    """An append-only file of events, one a line; each line carries a hash of itself and all before it.
+
+    It has one writer at a time: the file itself is locked until `close` or the end of the process, and
+    must be as this writer left it before anything is added.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes the ledger, for one writer; a torn last line is cut off."""
+        """Opens or makes the ledger and changes nothing in it, not even a torn last line."""
         self.path = path
-        self.events: list[Event] = []
-        self._chains: list[str] = []
-        if not path.exists():
-            path.touch()
-            return
-        reading = read_ledger(path)
-        self.events, self._chains = reading.events, reading.chains
-        if reading.torn:
-            with path.open("r+b") as file:
-                file.truncate(reading.size)
-                os.fsync(file.fileno())
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._closing = weakref.finalize(self, os.close, self._descriptor)
+        try:
+            os.fchmod(self._descriptor, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)
+            reading = _verified(path, content)
+        except BlockingIOError:
+            self.close()
+            raise InputError(f"{path}: another process is writing this ledger; wait for it") from None
+        except BaseException:
+            self.close()
+            raise
+        self.events, self.chains = reading.events, reading.chains
+        self._whole, self._size, self._tail = reading.size, len(content), content[-_TAIL:]
+
+    def close(self) -> None:
+        """Lets another writer in."""
+        self._closing()
 
     @property
     def head(self) -> str:
         """The hash of everything so far."""
-        return self._chains[-1] if self._chains else ""
+        return self.chains[-1] if self.chains else ""
 
-    def require(self, head: str) -> None:
-        """Refuses a ledger that has lost what it held when it had this head: lines cut off its end."""
-        if head and head not in self._chains:
-            raise InputError(
-                f"{self.path}: releases that the checkpoint knows of are missing at its end; restore the file"
-            )
+    def head_after(self, events: Sequence[Event]) -> str:
+        """The hash of everything up to the last of these events, which stand in the ledger."""
+        return self.chains[max(self.events.index(event) for event in events)] if events else ""
+
+    def check(self) -> None:
+        """Refuses a file that is no longer what this writer left; nothing may be released then."""
+        mine = os.fstat(self._descriptor)
+        try:
+            in_place = os.path.samestat(os.stat(self.path), mine)
+        except OSError:
+            in_place = False
+        tail = os.pread(self._descriptor, _TAIL, max(0, self._size - _TAIL))
+        if in_place and mine.st_size == self._size and tail == self._tail:
+            return
+        what = "was written to by another process" if in_place else "was removed or replaced"
+        raise InputError(
+            f"{self.path}: {what} during the run; nothing more is released. "
+            "End the other process or restore the file, then resume"
+        )
+
+    def repair(self) -> None:
+        """Cuts a torn last line off: the release that it announced was never used."""
+        if self._size > self._whole:
+            self.check()
+            os.ftruncate(self._descriptor, self._whole)
+            os.fsync(self._descriptor)
+            self._size = self._whole
+            self._tail = os.pread(self._descriptor, _TAIL, max(0, self._size - _TAIL))
 
     def record(self, events: Sequence[Event]) -> None:
         """Appends events and returns only when they are on disk. Call it BEFORE using the releases.
@@ -82,6 +124,8 @@ class Ledger:
         An event that stands there already, to the digest, is the same release drawn again after a
         crash, and is not counted twice.
         """
+        self.check()
+        self.repair()
         known = set(self.events)
         new = [event for event in dict.fromkeys(events) if event not in known]
         chains, lines = [self.head], ""
@@ -89,12 +133,24 @@ class Ledger:
             chains.append(_link(chains[-1], event))
             lines += json.dumps(asdict(event) | {"chain": chains[-1]}) + "\n"
         if new:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(lines.encode())
         self.events += new
-        self._chains += chains[1:]
+        self.chains += chains[1:]
+        self.check()  # a file replaced just now has taken the new lines with it
+
+    def _append(self, content: bytes) -> None:
+        try:
+            rest = content
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+        except OSError:  # a full disk; nobody has used what these lines announce
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(content)
+        self._whole = self._size
+        self._tail = (self._tail + content)[-_TAIL:]
 
 
 def _link(chain: str, event: Event) -> str:

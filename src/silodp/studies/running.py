@@ -14,7 +14,7 @@ from functools import reduce
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import to_json, write_atomically
+from silodp.files import private_folder, private_open, to_json, write_atomically
 from silodp.studies.study import Cell, Found, Plan, Study
 from silodp.studies.workers import worker_pool
 
@@ -90,7 +90,7 @@ def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> Non
     for place in (folder.parent, folder.parent / "runs", folder):
         if place.exists() and not place.is_dir():
             raise InputError(f"--out {folder.parent}: {place} is a file, not a folder; give another --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     path, names = folder / "study.json", [cell.folder_name for cell in cells]
     with _alone(folder):
         if path.exists():
@@ -145,7 +145,7 @@ def _reason(one: Found, error: Exception, errors: Path) -> str:
     """One line; what nobody foresaw is kept with its traceback."""
     if isinstance(error, InputError | OSError):
         return str(error) or repr(error)
-    with errors.open("a", encoding="utf-8") as file:
+    with private_open(errors, "a") as file:
         file.write(f"{one.folder.name}\n{''.join(traceback.format_exception(error))}\n")
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".removesuffix(": ")
 
@@ -172,7 +172,7 @@ def _work(
 
 
 def _do(cell: Cell, folder: Path, device: str) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(folder.parent)
     with _alone(folder):
         if not (folder / cell.product).exists():  # another study may have done it meanwhile
             cell.work(cell.experiment, folder, device)
@@ -181,6 +181,6 @@ def _do(cell: Cell, folder: Path, device: str) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Waits until no other study works in this folder. The lock is beside it: training has one inside."""
-    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+    with private_open(folder.parent / f".{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -22,7 +22,7 @@ from torch import Tensor
 from silodp.cohorts import load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import replacing, to_json, write_atomically
+from silodp.files import private_folder, replacing, to_json, write_atomically
 from silodp.fitting import named_network
 from silodp.local_training import network_input
 from silodp.parameters import FlatModel
@@ -121,7 +121,7 @@ def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> N
         checkpoint = RunFolder(folder).load_checkpoint(torch.device("cpu"))
         if checkpoint is not None:
             path = _model_path(folder, checkpoint["state"]["round"])
-            path.parent.mkdir(exist_ok=True)
+            private_folder(path.parent)
             with replacing(path) as file:
                 torch.save(checkpoint["state"]["parameters"], file)
 
@@ -158,7 +158,7 @@ class _Drifting:
             self.steps, parameters, local.learning_rate, private.noise_multiplier,
             private.sample_clip_bound, local.batch_size,
         )  # fmt: skip
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         content = to_json({"drift": drift, "learnt": learnt, "law": law})
         write_atomically(folder / "drift.json", content.encode())
 

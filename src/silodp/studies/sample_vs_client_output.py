@@ -13,7 +13,7 @@ from silodp.display import show_epsilon
 from silodp.experiment import delta_by_rule
 from silodp.files import write_atomically
 from silodp.privacy.accountants import spent
-from silodp.run_folder import RunFolder
+from silodp.privacy.ledger import read_ledger
 from silodp.studies.output import (
     between,
     mean_test,
@@ -86,7 +86,7 @@ def _image(one: Found) -> dict[str, float]:
     """ε of an image. Where nobody noises single images, one is as safe as its hospital that is replaced."""
     delta, epsilon = delta_by_rule(sum(one.training_images.values())), one.summary["epsilon"]["image"]
     if epsilon is None:
-        epsilon = spent(RunFolder(one.folder).ledger().events, delta).replace_one.hospital
+        epsilon = spent(read_ledger(one.folder / "ledger.jsonl").events, delta).replace_one.hospital
     return {"epsilon_image": epsilon, "delta_image": one.summary["image_delta"] or delta}
 
 
