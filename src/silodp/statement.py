@@ -18,6 +18,7 @@ from silodp.errors import InputError
 from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
 from silodp.federation import build_budget, build_mechanism
+from silodp.files import read_text
 from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
@@ -100,7 +101,7 @@ class _Folder:
     @classmethod
     def read(cls, folder: Path) -> _Folder:
         head, experiment = RunFolder(folder).checkpoint_facts()
-        written = (folder / "experiment.toml").read_text(encoding="utf-8")
+        written = read_text(folder / "experiment.toml")
         return cls(RunFolder(folder).metrics(), head, experiment, written)
 
 
@@ -181,7 +182,10 @@ def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int
     reached = 0
     for event in events:
         if event.round > reached + 1:
-            missing = ", ".join(map(str, range(reached + 1, event.round)))
+            first, last = reached + 1, event.round - 1
+            missing = (
+                ", ".join(map(str, range(first, last + 1))) if last - first < 20 else f"{first} to {last}"
+            )
             problems.append(f"missing before round {event.round}: {missing}")
         reached = max(reached, event.round)
     if reached > experiment.rounds:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.privacy.events import Event
+from silodp.privacy.events import Event, read_event
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def read_ledger(path: Path) -> Reading:
         try:
             fields = json.loads(line)
             chain = fields.pop("chain")
-            event = Event(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            event = read_event(fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(f"{path}, line {number}: not a ledger entry; restore the file") from None
         if chain != _link(chains[-1] if chains else "", event):
             raise InputError(

@@ -183,7 +183,6 @@ def test_leavings_of_operating_systems_are_not_images(kaggle: Path) -> None:
     (kaggle / "._stage_2_train.csv").write_bytes(b"\0\5")
     found = look(kaggle)
     assert (len(found.scans), found.problems) == (3, ())
-
     assert found.notes == ("2 image files have no label and are left out",)
 
 
