@@ -171,6 +171,9 @@ def _read(
             targets = numbers_of(arrays[str(names["label"])], classes)
         known = {kind: arrays[name] for kind in NAMES[3:] if (name := names[kind])}
         features = {name: arrays[name].tolist() for name in arrays if _is_feature(arrays, name, names, count)}
+    for name, values in known.items():
+        if values.ndim != 1:
+            raise Unreadable(f"{name} has the shape {values.shape}; give one value an image")
     for name, values in ((scan.name, targets), *known.items()):
         if len(values) != count:
             raise Unreadable(f"{count} images but {len(values)} values in {name}")
