@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from silodp.cli_audit import audit
@@ -19,6 +17,7 @@ from silodp.cli_inversion import attack
 from silodp.cli_report import report
 from silodp.cli_study import study
 from silodp.errors import InputError
+from silodp.terminal import complain, console, flush, prepare_streams, say
 
 app = typer.Typer(
     help="Client-level differential privacy for federated medical imaging.",
@@ -107,7 +106,7 @@ def presets() -> None:
     for name in preset_names():
         preset = Experiment.load(name)
         table.add_row(name, str(preset.rounds), preset.description)
-    Console().print(table)
+    console().print(table)
 
 
 @app.command()
@@ -227,8 +226,8 @@ def privacy(
     from silodp.display_privacy import show_figures
 
     if target is not None:
-        print(f"ε {target.epsilon:g} for one {target.unit} ({target.neighbours}): ", end="")
-        print(f"noise multiplier {found.noise_multiplier:.6g}, {found.rounds} rounds\n")
+        say(f"ε {target.epsilon:g} for one {target.unit} ({target.neighbours}): ", end="")
+        say(f"noise multiplier {found.noise_multiplier:.6g}, {found.rounds} rounds\n")
     drawn = "" if participation == "all" else f", {participation} participation {sample_rate:.4g}"
     show_figures(
         f"z {found.noise_multiplier:.6g}, {found.rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
@@ -279,7 +278,7 @@ def _interruptible(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"silodp: stopped; go on with `silodp resume {folder}`", file=sys.stderr)
+        complain(f"stopped; go on with `silodp resume {folder}`")
         raise typer.Exit(130) from None
 
 
@@ -296,14 +295,18 @@ def _print_result(result: object, as_json: bool) -> None:
 
 def main() -> None:
     """Runs a command; what a person can mend ends with one line and exit code 2."""
-    logging.basicConfig(level=logging.WARNING, format="silodp: %(message)s")
+    prepare_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush(sys.stdout)
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
-        print(f"silodp: {error}", file=sys.stderr)
+        complain(error)
+        sys.exit(2)
+    except MemoryError:
+        complain("this needs more memory than there is; give it fewer or smaller images, or a larger machine")
         sys.exit(2)
     except KeyboardInterrupt:
-        print(
-            "silodp: stopped; `silodp resume FOLDER` goes on after the last finished round", file=sys.stderr
-        )
+        complain("stopped; `silodp resume FOLDER` goes on after the last finished round")
         sys.exit(130)

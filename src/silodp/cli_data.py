@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from silodp.terminal import say
+
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
 Where = Annotated[Path, typer.Argument(metavar="PATH", help="A folder or an npz file.")]
@@ -59,7 +61,7 @@ def preview(
     with counting("reading files") as on_read:
         _, store, placement = inspect(settings, on_read)
     write_contact_sheet(store, placement, out, each=each, seed=settings.seed)
-    print(f"{out}: shows patients' images; handle it as you would handle them")
+    say(f"{out}: shows patients' images; handle it as you would handle them")
 
 
 @data.command()
@@ -79,7 +81,7 @@ def prepare(
     with counting("reading files") as on_read:
         settings, catalogue, _ = recognise(settings)
         store = prepare_files(settings, out, on_read, catalogue)
-    print(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
+    say(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
     form = {"image_size": store.images.shape[-1], "channels": store.images.shape[1]}
     ready = settings.model_copy(update={"kind": "prepared", "path": str(out), **form})
-    print(f"train on them with: {as_options(ready)}")
+    say(f"train on them with: {as_options(ready)}")

@@ -31,8 +31,6 @@ def attack(
     as_json: Annotated[bool, typer.Option("--json", help="Print attack.json on standard output.")] = False,
 ) -> None:
     """Rebuild training images from one round by gradient inversion, with and without noise."""
-    from rich.console import Console
-
     from silodp.display import stages, titled_table
     from silodp.experiment import Experiment
     from silodp.files import refuse_filled
@@ -46,6 +44,7 @@ def attack(
         write_attack,
     )
     from silodp.run_folder import read_experiment
+    from silodp.terminal import console as terminal
     from silodp.training import free_folder
 
     if labels not in ("known", "inferred"):
@@ -74,10 +73,10 @@ def attack(
         table.add_column(column, justify="right")
     for name, _, *figures in rows(result):
         table.add_row(name, *figures)
-    console = Console()
+    console = terminal()
     console.print(table)
     for name, words, *_ in rows(result):
-        console.print(f"{name}: {words}", highlight=False)
+        console.print(f"{name}: {words}")
     if shows_patients(result):
-        console.print(WARNING, highlight=False)
-    console.print(f"attack folder: {folder} (look at sheet.png)", soft_wrap=True, highlight=False)
+        console.print(WARNING)
+    console.print(f"attack folder: {folder} (look at sheet.png)", soft_wrap=True)

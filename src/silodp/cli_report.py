@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from silodp.terminal import complain, say
 
 
 def report(
@@ -37,7 +38,7 @@ def report(
     with stages() as on_progress:
         page = compose(read, images=images, on_progress=on_progress)
     write_page(page, place)
-    print(
+    say(
         f"{place}: shows patients' images; handle it as you would handle them"
         if page.shows_patients
         else place
@@ -46,4 +47,4 @@ def report(
         import webbrowser
 
         if not webbrowser.open(place.resolve().as_uri()):
-            print(f"silodp: no browser could be opened; open {place} yourself", file=sys.stderr)
+            complain(f"no browser could be opened; open {place} yourself")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.errors import InputError
+from silodp.terminal import complain, say
 
 if TYPE_CHECKING:
     from silodp.studies.study import Study
@@ -78,17 +79,17 @@ def study(
                 chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
             )
     except KeyboardInterrupt:
-        print("silodp: stopped; go on with the same command and --resume", file=sys.stderr)
+        complain("stopped; go on with the same command and --resume")
         raise typer.Exit(130) from None
-    print((folder / "table.md").read_text(encoding="utf-8"))
-    print(f"study folder: {folder}")
+    say((folder / "table.md").read_text(encoding="utf-8"))
+    say(f"study folder: {folder}")
 
 
 def _list(studies: list[Study]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from silodp.studies.planning import make_plan
+    from silodp.terminal import console as terminal
 
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
@@ -97,8 +98,6 @@ def _list(studies: list[Study]) -> None:
     for one in studies:
         cells = one.cells(make_plan(one.task, "small"))
         table.add_row(one.name, str(len({cell.folder_name for cell in cells})), one.title)
-    console = Console()
+    console = terminal()
     console.print(table)
-    console.print(
-        "runs: with one seed at --scale small; studies share runs, each is run once", highlight=False
-    )
+    console.print("runs: with one seed at --scale small; studies share runs, each is run once")

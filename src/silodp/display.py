@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAVY
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from silodp.terminal import console as terminal
+from silodp.terminal import say
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
     from silodp.privacy.accountants import Epsilon
     from silodp.training import OnRound, Result
 
-screen = Console(stderr=True)
+screen = terminal(stderr=True)
 """Progress and notes; results go to standard output."""
 
 
@@ -48,7 +50,7 @@ def progress(title: str, rounds: int) -> Iterator[tuple[OnRound, OnRead]]:
             state.plain = describe_round(record)
             bar.update(task, completed=record["round"])
             if not screen.is_terminal:
-                print(f"{title}: round {record['round']}/{rounds}  {state}", file=sys.stderr, flush=True)
+                say(f"{title}: round {record['round']}/{rounds}  {state}", error=True)
 
         yield on_round, on_read
 
@@ -76,7 +78,7 @@ def _advance(bar: Progress) -> Callable[[str, int, int], None]:
             tasks[stage] = bar.add_task(stage, total=total)
         bar.update(tasks[stage], completed=done, total=total)
         if not screen.is_terminal and done * 10 // total > (done - 1) * 10 // total:
-            print(f"{stage}: {done}/{total}", file=sys.stderr, flush=True)
+            say(f"{stage}: {done}/{total}", error=True)
 
     return on_progress
 
@@ -118,18 +120,18 @@ def show_result(result: Result) -> None:
         table.add_row(
             f"{which} round ({test['round']})", *(f"{value:.3f}" for value in test["mean"].values())
         )
-    console = Console()
+    console = terminal()
     console.print(table)
-    console.print(describe_cohort(summary["cohort"]), highlight=False)
+    console.print(describe_cohort(summary["cohort"]))
     if baseline := describe_baseline(summary):
-        console.print(baseline, highlight=False)
+        console.print(baseline)
     for note in summary["cohort"].get("notes", ()):
-        console.print(f"note: {note}", highlight=False, markup=False)
+        console.print(f"note: {note}")
     if summary["stopped"]:
-        console.print(f"the budget ended the run: {summary['stopped']}", highlight=False)
-    console.print(describe_epsilon(epsilon, summary), highlight=False)
-    console.print("not covered by ε: " + "; ".join(summary["not_covered_by_epsilon"]), highlight=False)
-    console.print(f"run folder: {result.folder}", soft_wrap=True, highlight=False)
+        console.print(f"the budget ended the run: {summary['stopped']}")
+    console.print(describe_epsilon(epsilon, summary))
+    console.print("not covered by ε: " + "; ".join(summary["not_covered_by_epsilon"]))
+    console.print(f"run folder: {result.folder}", soft_wrap=True)
 
 
 def describe_cohort(cohort: Mapping[str, Any]) -> str:
@@ -187,7 +189,7 @@ def show_comparison(results: Mapping[str, Result]) -> None:
             show_epsilon(result.epsilon.hospital),
             show_epsilon(result.epsilon.intermediary),
         )
-    console = Console()
+    console = terminal()
     console.print(table)
     for title, result in results.items():
-        console.print(f"{title}: {result.folder}", soft_wrap=True, highlight=False)
+        console.print(f"{title}: {result.folder}", soft_wrap=True)

@@ -7,7 +7,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,16 +14,17 @@ from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.inspection import Findings
 from silodp.display import titled_table
 from silodp.settings import CohortSettings
+from silodp.terminal import console as terminal
 
 GROUPS = 10  # of duplicates that are named
 
 
 def show_findings(findings: Findings) -> None:
     """What was recognised, who holds what, and everything that is wrong, by name."""
-    console = Console()
+    console = terminal()
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
     settings = findings.settings
     say(f"recognised: {findings.layout} (cohort.kind = {settings.kind})")

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.text import Text
 
 from silodp.display import show_epsilon, titled_table
 from silodp.privacy.power import CHANCE
+from silodp.terminal import console as terminal
 
 if TYPE_CHECKING:
     from silodp.audit import Audit
@@ -38,15 +39,15 @@ def show_figures(
         table.add_row(
             unit, multiplier, show_epsilon(remove.epsilon), show_epsilon(swap.epsilon), " / ".join(names)
         )
-    console = Console()
+    console = terminal()
     console.print(table)
     for remark in dict.fromkeys(figure.remark for figure in figures.values() if figure.remark):
-        console.print(f"[dim]{remark}[/dim]", highlight=False)
+        console.print(remark, style="dim")
 
 
 def show_statement(statement: Statement) -> None:
     """The privacy of a run for a person who has to answer for it."""
-    experiment, console = statement.experiment, Console()
+    experiment, console = statement.experiment, terminal()
     fewest, most = statement.intermediaries
     lowest, highest = statement.hospital_multipliers
     parts = str(fewest) if fewest == most else f"{fewest}–{most}"
@@ -66,39 +67,33 @@ def show_statement(statement: Statement) -> None:
         console.print(
             f"one image: ε {show_epsilon(statement.image)} at δ {experiment.privacy.image_delta:g} "
             f"(add-or-remove), noise multiplier {experiment.privacy.noise_multiplier:g} a step",
-            highlight=False,
         )
     limit = experiment.budget
     if statement.by_round:
         # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
         fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
         line = (limit.epsilon, limit.unit) if limit and fits else None
-        console.print(chart(statement.by_round, line), highlight=False)
+        console.print(chart(statement.by_round, line))
     if limit is not None and statement.budget_spent is not None:
         console.print(
             f"budget: ε {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours}, δ {limit.delta:g}); "
             f"spent {show_epsilon(statement.budget_spent)}",
-            highlight=False,
         )
     if statement.unprotected:
-        console.print(
-            "[bold]used without noise[/bold]: " + ", ".join(statement.unprotected),
-            highlight=False,
-        )
-    console.print("not covered by ε: " + "; ".join(statement.not_covered), highlight=False)
+        console.print(Text.assemble(("used without noise", "bold"), ": ", ", ".join(statement.unprotected)))
+    console.print("not covered by ε: " + "; ".join(statement.not_covered))
     if statement.redone:
         rounds = ", ".join(map(str, statement.redone))
         console.print(f"released again with other noise after a crash, and counted again: round {rounds}")
     if statement.torn:
         console.print("the ledger's last line is torn (a crash, or a run at work); it is left out")
     if statement.problems:
-        console.print("[bold]the ledger is not in order[/bold]:", highlight=False)
+        console.print("the ledger is not in order:", style="bold")
         for problem in statement.problems:
-            console.print(f"  {problem}", highlight=False)
+            console.print(f"  {problem}")
     else:
         console.print(
             f"ledger: {statement.releases} releases, hash chain intact, in order, none missing",
-            highlight=False,
         )
 
 
@@ -118,7 +113,7 @@ def show_verified(folder: Path, signed: Mapping[str, Any], key: str) -> None:
 
 def show_audit(found: Audit) -> None:
     """Three claims, what an observer could show of each, and how much missing noise it would have noticed."""
-    settings, console = found.settings, Console()
+    settings, console = found.settings, terminal()
     experiment = settings.experiment
     table = titled_table(
         f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, "

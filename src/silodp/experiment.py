@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from silodp.errors import InputError
+from silodp.files import read_text
 from silodp.settings import (
     BudgetSettings,
     ClippingSettings,
@@ -25,6 +26,7 @@ from silodp.settings import (
     Settings,
 )
 
+LONGEST = 200  # characters of a value in an error
 PRESETS = Path(__file__).parent / "presets"
 
 COHORT_TASKS = {
@@ -144,8 +146,10 @@ class Experiment(Settings):
                     "nor a TOML file"
                 )
         try:
-            tree = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            tree = tomllib.loads(read_text(path))
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as error:  # of no TOML, of no UTF-8, of a number too long to read
             raise InputError(f"{path}: not valid TOML ({error})") from None
         return cls.build(tree, changes)
 
@@ -231,7 +235,7 @@ def _parse_change(text: str) -> tuple[str, Any]:
         raise InputError(f"--set {text!r}: write key=value, such as privacy.noise_multiplier=0.3")
     try:
         return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value.strip()  # a bare word is a string
 
 
@@ -258,4 +262,13 @@ def _first_sentence(error: ValidationError, model: type[Settings] | None = None)
     if finding["type"] == "value_error" and not field:
         return str(finding["ctx"]["error"])
     message = finding["msg"][0].lower() + finding["msg"][1:]
-    return f"{field} = {finding['input']!r}: {message}"
+    return f"{field} = {_short(finding['input'])}: {message}"
+
+
+def _short(value: Any) -> str:
+    """A value as it was given; of a long one the beginning and the end."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number too long to be written, brackets without end
+        return "a value without end"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"

@@ -1,16 +1,19 @@
-"""Writing files so that a reader finds the old one or the new one, for their owner alone; strict JSON."""
+"""Files: written whole or not at all, for their owner alone; read only if they are plain files."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from silodp.errors import InputError
+
+TEXT = 2**29  # bytes: no list, table or record of a run is larger
 
 
 def private_folder(path: Path) -> None:
@@ -39,18 +42,87 @@ def _opened_privately(name: str, flags: int) -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Readers see the old file or the new one, never a part, even if the machine stops; mode 0600."""
+    """Readers see the old file or the new one, never a part, even if the machine stops; mode 0600.
+
+    Where it cannot be written, as on a full disk, the old one stays and no part is left.
+    """
     temporary = path.with_name(path.name + ".part")
-    with private_open(temporary, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with private_open(temporary, "wb") as file:
+            watched = _Watched(file)
+            yield watched  # type: ignore[misc]
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        # torch.save turns the error of a full disk into one of its own.
+        cause = error if isinstance(error, OSError) else watched.failed
+        if cause is None:
+            raise
+        raise InputError(
+            f"{path}: cannot be written ({cause.strerror}); make room, or give a folder elsewhere"
+        ) from None
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+class _Watched:
+    """A file being written that remembers why it could not be."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.failed: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.failed = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def open_plain(path: Path, most: int = TEXT) -> BinaryIO:
+    """A plain file of at most `most` bytes; a pipe or a device is refused, not waited for."""
+    # Without O_NONBLOCK opening a pipe would wait for somebody who writes into it.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    found = os.fstat(file.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+        return file
+    file.close()
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{path}: not a plain file; give one that is")
+    raise InputError(f"{path}: {found.st_size:,} bytes, and at most {most:,} are read")
+
+
+def read_plain(path: Path, most: int = TEXT) -> bytes:
+    """All of a plain file; none of one without end, such as /proc has."""
+    with open_plain(path, most) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_text(path: Path) -> str:
+    """A text in UTF-8; raises UnicodeDecodeError, a ValueError, where it is none."""
+    return read_plain(path).decode("utf-8")
+
+
+def read_json(path: Path, most: int = TEXT) -> Any:
+    """The content of a JSON file; raises ValueError, or OSError, whatever is wrong with it."""
+    return parse_json(read_plain(path, most))
+
+
+def parse_json(text: bytes) -> Any:
+    """JSON in UTF-8; raises ValueError whatever is wrong with it."""
+    try:
+        return json.loads(text.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("brackets within brackets without end") from None
 
 
 def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:
@@ -74,7 +146,9 @@ def to_json(content: Any, indent: int | None = None) -> str:
 def read_object(path: Path, *keys: str, way_out: str) -> dict[str, Any]:
     """A JSON object with these keys; anything else is refused with the way out."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
+    except InputError:
+        raise
     except ValueError:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):

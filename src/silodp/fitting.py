@@ -14,6 +14,17 @@ from silodp.parameters import Snapshot
 from silodp.tasks import Task, task_named
 
 
+def refuse_other_kinds(experiment: object, cohort: object, model: object) -> None:
+    """Of what Python passes, where any object can stand for another."""
+    for name, value, kind, way_out in (
+        ("experiment", experiment, Experiment, "load one with silodp.Experiment.load(NAME)"),
+        ("cohort", cohort, Cohort, "make one with silodp.Cohort.from_tensors(…)"),
+        ("model", model, nn.Module, "give a network, an instance of torch.nn.Module"),
+    ):
+        if not isinstance(value, kind) and not (value is None and name != "experiment"):
+            raise InputError(f"{name}: {value!r:.80} is not a {kind.__name__}; {way_out}")
+
+
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     """The network that the experiment names, for this cohort's images and classes."""
     from silodp.models import build_model
@@ -29,7 +40,6 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
     """The network of a run as its last round left it."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     network, path = named_network(experiment, cohort), run / "model.safetensors"
@@ -37,7 +47,7 @@ def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Mod
         raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {run}`")
     try:
         network.load_state_dict(load_file(path))
-    except (RuntimeError, SafetensorError):
+    except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
         raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
     return network
 

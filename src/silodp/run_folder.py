@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
-import pickle
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -30,9 +29,12 @@ from torch import Tensor
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import (
+    open_plain,
+    parse_json,
     private_folder,
     private_open,
     read_object,
+    read_plain,
     refuse_filled,
     replacing,
     to_json,
@@ -40,6 +42,8 @@ from silodp.files import (
 )
 from silodp.privacy.ledger import Ledger
 
+CHECKPOINT = {"identity", "ledger", "state", "hospitals", "best"}
+COUNTED = ("round", "intermediaries")  # in every line of metrics.jsonl
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
 """What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
 
@@ -131,14 +135,21 @@ class RunFolder:
         """The rounds on record; a line torn by a crash ends the list."""
         rounds: list[dict[str, Any]] = []
         path = self.path / "metrics.jsonl"
-        for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        for line in read_plain(path).splitlines(keepends=True) if path.exists() else []:
             if not line.endswith(b"\n"):
                 break
             try:
-                record = json.loads(line)
-                rounds.append(record | {"round": int(record["round"])})
-            except (ValueError, TypeError, KeyError):
-                raise InputError(f"{path}, line {len(rounds) + 1}: not a round; restore the file") from None
+                record = parse_json(line)
+                odd = [name for name in COUNTED if type(record[name]) is not int]
+            except KeyError as error:
+                what = f"{error.args[0]} is missing"
+            except (ValueError, TypeError):
+                what = "not a round"
+            else:
+                what = f"{odd[0]} is no whole number" if odd else ""
+            if what:
+                raise InputError(f"{path}, line {len(rounds) + 1}: {what}; restore the file")
+            rounds.append(record)
         return rounds
 
     def add_metrics(self, record: dict[str, Any]) -> None:
@@ -156,25 +167,17 @@ class RunFolder:
 
     def load_checkpoint(self, device: torch.device) -> dict[str, Any] | None:
         path = self.path / "checkpoint.pt"
-        if not path.exists():
-            return None
-        try:
-            return torch.load(path, map_location=device, weights_only=True)  # type: ignore[no-any-return]
-        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
-            raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
+        return _read_checkpoint(path, device) if path.exists() else None
 
     def checkpoint_facts(self) -> CheckpointFacts | None:
         """What the checkpoint says of the run; None without one."""
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
-        try:
-            # Mapped, not read: the checkpoint may be large and only this is wanted.
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            over = bool(content.get("over", True))  # earlier versions did not say
-            return CheckpointFacts(str(content["ledger"]), str(content["identity"]["experiment"]), over)
-        except (RuntimeError, OSError, EOFError, KeyError, TypeError, AttributeError, pickle.UnpicklingError):
-            raise InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run") from None
+        # Mapped, not read: the checkpoint may be large and only this is wanted.
+        content = _read_checkpoint(path, torch.device("cpu"), mmap=True)
+        over = bool(content.get("over", True))  # earlier versions did not say
+        return CheckpointFacts(content["ledger"], content["identity"]["experiment"], over)
 
     def save_model(self, name: str, tensors: dict[str, Tensor]) -> str:
         """Returns the file's SHA-256."""
@@ -194,6 +197,43 @@ class RunFolder:
 
     def save_summary(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
+
+
+def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> dict[str, Any]:
+    """What `save_checkpoint` wrote: tensors and plain values, with what it says of itself."""
+    damaged = InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run")
+    try:
+        with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise damaged  # PyTorch packs nothing, so what is read cannot be larger than the file
+        content = torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+        identity = content["identity"]
+        texts = (content["ledger"], *(identity[part] for part in ("experiment", "cohort", "model")))
+        if not content.keys() >= CHECKPOINT or not all(isinstance(text, str) for text in texts):
+            raise damaged
+    except Exception:  # PyTorch, pickle and zipfile each raise their own kinds on damaged files
+        raise damaged from None
+    return content  # type: ignore[no-any-return]
+
+
+def same_form(found: Any, like: Any) -> bool:
+    """Whether a value from a checkpoint can stand where this one stood: the same kinds, keys and shapes.
+
+    Where there was nothing, anything plain may be; a list has any number of what its first one is.
+    """
+    if isinstance(like, Tensor):
+        return isinstance(found, Tensor) and (found.shape, found.dtype) == (like.shape, like.dtype)
+    if isinstance(like, dict):
+        fits = isinstance(found, dict) and found.keys() == like.keys()
+        return fits and all(same_form(value, like[key]) for key, value in found.items())
+    if isinstance(like, tuple):
+        fits = isinstance(found, list | tuple) and len(found) == len(like)
+        return fits and all(map(same_form, found, like))
+    if isinstance(like, list):
+        return isinstance(found, list) and all(same_form(value, like[0]) for value in found)
+    if like is None:
+        return found is None or isinstance(found, int | float | str | Tensor)
+    return type(found) is type(like) or (isinstance(like, float) and type(found) is int)
 
 
 def refuse_used(path: Path) -> None:

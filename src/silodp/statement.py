@@ -168,7 +168,10 @@ def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int
     reached = 0
     for event in events:
         if event.round > reached + 1:
-            missing = ", ".join(map(str, range(reached + 1, event.round)))
+            first, last = reached + 1, event.round - 1
+            missing = (
+                ", ".join(map(str, range(first, last + 1))) if last - first < 20 else f"{first} to {last}"
+            )
             problems.append(f"missing before round {event.round}: {missing}")
         reached = max(reached, event.round)
     if reached > experiment.rounds:

@@ -22,7 +22,7 @@ from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State, found_federation
-from silodp.fitting import named_network, outputs, refuse_misfit, refuse_other_targets
+from silodp.fitting import named_network, outputs, refuse_misfit, refuse_other_kinds, refuse_other_targets
 from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer
 from silodp.parameters import FlatModel
@@ -30,7 +30,7 @@ from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.record import Metrics, mean_metrics, not_covered, round_record
-from silodp.run_folder import RunFolder, read_experiment, refuse_used
+from silodp.run_folder import RunFolder, read_experiment, refuse_used, same_form
 from silodp.sketch import signs
 from silodp.tasks import task_named
 from silodp.traces import conflicts, read_traces
@@ -81,6 +81,7 @@ def train(
         on_round: called with each line of metrics.jsonl.
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
     """
+    refuse_other_kinds(experiment, cohort, model)
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
     run = _Run(experiment, cohort, model, device_named(device), on_read)
@@ -105,7 +106,9 @@ def resume(
     """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
     files = RunFolder.open(Path(folder))
     try:
-        run = _Run(read_experiment(files.path), cohort, model, device_named(device), on_read)
+        experiment = read_experiment(files.path)
+        refuse_other_kinds(experiment, cohort, model)
+        run = _Run(experiment, cohort, model, device_named(device), on_read)
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)
@@ -181,7 +184,7 @@ class _Run:
                 "ledger": ledger.head,
                 "over": self._is_over,
                 # Un-noised moments and the secret of the draws are kept while a round is left to train.
-                "state": vars(self.state) | ({"draws": 0} if self._is_over else {}),
+                "state": vars(self.state) | ({"draws": ""} if self._is_over else {}),
                 "hospitals": {} if self._is_over else self.engine.state(),
                 "best": [self.best_round, self.best_value, self.best_parameters],
             }
@@ -201,13 +204,13 @@ class _Run:
                         f"{folder.path}: its checkpoint belongs to another {part}; "
                         "give it the one it was started with, or start a new run"
                     )
-            try:
-                self.state = State(**checkpoint["state"])
-            except TypeError:
+            form = self._form(with_hospitals=checkpoint["hospitals"] != {})
+            if not same_form({part: checkpoint[part] for part in form}, form):
                 raise InputError(
                     f"{folder.path}: its checkpoint was written by another version of silodp; "
                     "resume it with that version, or start a new run"
-                ) from None
+                )
+            self.state = State(**checkpoint["state"])
             self.engine.restore(checkpoint["hospitals"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
         if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
@@ -216,6 +219,15 @@ class _Run:
         if checkpoint is None or checkpoint["ledger"] != ledger.head:
             self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
         folder.keep_metrics(self.state.round)
+
+    def _form(self, with_hospitals: bool) -> dict[str, Any]:
+        """Of what a checkpoint holds; the last one holds nothing of the hospitals."""
+        states = [self.trainer.fresh_state()]
+        return {
+            "state": vars(self.state),
+            "hospitals": dict.fromkeys(self.engine.state(), states) if with_hospitals else {},
+            "best": (0, 0.0, self.best_parameters),
+        }
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""
@@ -276,8 +288,8 @@ class _Run:
         last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
         same = self.best_parameters is self.state.parameters
         best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
-        training_seconds = sum(record["training_seconds"] for record in rounds)
-        images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
+        training_seconds = _total(rounds, "training_seconds")
+        images = _total(rounds, "images") * self.experiment.local.epochs
         summary = {
             "experiment": self.experiment.name,
             "task": self.task.name,
@@ -302,7 +314,7 @@ class _Run:
             },
             "best_round": self.best_round,
             "not_covered_by_epsilon": not_covered(self.experiment, epsilon, cohort),
-            "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
+            "wall_seconds": round(_total(rounds, "seconds"), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
             "device": _device_name(self.device),
@@ -317,6 +329,12 @@ class _Run:
         folder.save_summary(summary)
         self.model.load(self.state.parameters)
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())
+
+
+def _total(rounds: list[dict[str, Any]], name: str) -> float:
+    """Of the rounds that say it."""
+    values = [record.get(name) for record in rounds]
+    return sum(value for value in values if isinstance(value, int | float))
 
 
 def device_named(name: str) -> torch.device:

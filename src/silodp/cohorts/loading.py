@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem
+from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
@@ -102,7 +102,10 @@ def look(settings: CohortSettings) -> Catalogue:
                 f"{settings.kind}; leave it out"
             )
     module = import_module(f"silodp.cohorts.sources.{settings.kind.replace('-', '_')}")
-    catalogue: Catalogue = module.scan(root, settings)
+    try:
+        catalogue: Catalogue = module.scan(root, settings)
+    except Unreadable as error:
+        raise InputError(f"cohort.path = {root}: {error}") from None
     count = len(catalogue.scans)
     if settings.sample is None or settings.sample >= count:
         return catalogue

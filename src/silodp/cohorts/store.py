@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -32,8 +33,10 @@ from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable
 from silodp.cohorts.shaping import Shaped, shape
+from silodp.cohorts.sources.limits import refuse_special
+from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
-from silodp.files import write_atomically
+from silodp.files import read_json, read_plain, write_atomically
 from silodp.settings import CohortSettings
 
 FORMAT = 1  # one more whenever the same files would give other images
@@ -80,10 +83,10 @@ def cached_store(
         ) from None
     seen = cache / "seen" / f"{_key(_facts(catalogue, settings, _stat))}.json"
     try:
-        store = open_store(cache / json.loads(seen.read_text())["store"])
+        store = open_store(cache / read_json(seen)["store"])
         if not _can_now_be_read(store, catalogue, settings):
             return store
-    except (OSError, ValueError, KeyError, InputError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass  # new, or damaged: decode
     _sweep(cache)
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
@@ -169,37 +172,42 @@ def build_store(
 def open_store(folder: Path) -> Store:
     """A store on disk, its arrays mapped and not read."""
     try:
-        known = json.loads((folder / "store.json").read_text())
-        if known["format"] != FORMAT:
-            raise InputError(f"{folder}: prepared by another version of silodp; prepare it again")
-        arrays = [
-            np.memmap(
-                folder / f"{name}.bin", known[name]["dtype"], mode="r", shape=tuple(known[name]["shape"])
-            )
-            if known[name] and known[name]["shape"][0]
-            else np.zeros((0, 1, 1, 1) if name == "images" or known["target"] == "mask" else 0, np.uint8)
-            for name in ("images", "targets")
-        ]
-        rows = tuple(
-            Row(name, hospital, patient, part, tuple(size), features, tuple(links))
-            for name, hospital, patient, part, size, features, links in known["rows"]
-        )
-        return Store(
-            folder,
-            known["kind"],
-            known["layout"],
-            known["target"],
-            tuple(known["classes"]),
-            rows,
-            tuple(known["digests"]),
-            known["files"],
-            tuple(Problem(**problem) for problem in known["problems"]),
-            tuple(known["notes"]),
-            arrays[0],
-            arrays[1],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        known = read_description(read_plain(folder / "store.json"), FORMAT)
+        images = _mapped(folder, "images", known.images, (0, 1, 1, 1))
+        targets = _mapped(folder, "targets", known.targets, (0, 1, 1, 1) if known.target == "mask" else (0,))
+        if (
+            known.target == "class"
+            and len(targets)
+            and not 0 <= targets.min() <= targets.max() < len(known.classes)
+        ):
+            raise Unreadable(f"targets.bin has classes beyond the {len(known.classes)} that it names")
+    except (OSError, Unreadable) as error:
         raise InputError(f"{folder}: not a complete store of silodp ({error}); prepare it again") from None
+    return Store(
+        folder,
+        known.kind,
+        known.layout,
+        known.target,
+        tuple(known.classes),
+        tuple(Row(*row[:-1], links=tuple(row[-1])) for row in known.rows),
+        tuple(known.digests),
+        known.files,
+        tuple(Problem(**problem) for problem in known.problems),
+        tuple(known.notes),
+        images,
+        targets,
+    )
+
+
+def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int, ...]) -> NDArray[Any]:
+    """An array's file, which must have the size that was declared: past its end there is nothing to map."""
+    if known is None or not known.shape[0]:
+        return np.zeros(empty, np.uint8)
+    path, wanted = folder / f"{name}.bin", math.prod(known.shape) * np.dtype(known.dtype).itemsize
+    refuse_special(path, folder)
+    if (size := path.stat().st_size) != wanted:
+        raise Unreadable(f"{path.name} has {size:,} bytes, not {wanted:,}")
+    return np.memmap(path, known.dtype, mode="r", shape=tuple(known.shape))
 
 
 def _decoded(
@@ -225,10 +233,14 @@ def _decode(
 ) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
     hashes: dict[str, str] = {}
     try:
+        for path in scan.files:
+            refuse_special(path, catalogue.root)
         hashes = {str(path): _sha256(path) for path in scan.files}
         return scan, shape(catalogue.read(scan), settings), hashes
     except Unreadable as error:
         return scan, Problem(scan.name, str(error)), hashes
+    except MemoryError:
+        return scan, Problem(scan.name, "it needs more memory than there is"), hashes
     except Exception as error:  # a decoder raises anything at all on a broken file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return scan, Problem(scan.name, f"cannot be read ({reason})"), hashes

@@ -264,7 +264,9 @@ def _scan(rng: np.random.Generator, signal: Array, rectum: Array, site: Site) ->
     n, size = len(signal), signal.shape[-1]
     drift = np.exp(site.bias * smooth_noise(rng, n, size, 2, shared=0.95))
     near = 1 + 1.2 * site.coil * np.exp(-np.clip(rectum, 0, None) / np.float32(0.22))
-    seen = blur(signal, site.blur) ** np.float32(site.gamma * np.exp(rng.normal(0, 0.06))) * drift * near
+    # Texture may take tissue below 0, where a fractional power is not a number.
+    bright = np.maximum(blur(signal, site.blur), np.float32(0))
+    seen = bright ** np.float32(site.gamma * np.exp(rng.normal(0, 0.06))) * drift * near
     first, second = (site.noise * grain(rng, n, size, 0.6 * site.blur) for _ in range(2))
     seen = np.sqrt((seen + first) ** 2 + second**2)
     # A display window a patient, as the scanner's own software would choose it.

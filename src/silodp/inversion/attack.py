@@ -173,7 +173,10 @@ def _last_count(run: Path) -> int:
     if not path.is_file():
         raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {run}`")
     way_out = f"remove it and write it anew with `silodp resume {run}`"
-    return int(read_object(path, "intermediaries", way_out=way_out)["intermediaries"])
+    count = read_object(path, "intermediaries", way_out=way_out)["intermediaries"]
+    if type(count) is not int or count < 1:
+        raise InputError(f"{path}: damaged; {way_out}")
+    return count
 
 
 def _others(cohort: Cohort) -> Tensor:

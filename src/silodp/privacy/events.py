@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Participation = Literal["all", "poisson", "fraction", "fraction-kept"]
 Unit = Literal["hospital", "intermediary"]
 Neighbours = Literal["add-or-remove", "replace-one"]
+
+MOST = 10**9  # rounds, parts or steps; no run has more
+FARTHEST = 1e100  # of a clip bound or a noise multiplier
 
 UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
@@ -68,6 +72,32 @@ class Event:
         if self.noise_multiplier == 0:
             return math.inf
         return contributions * math.sqrt(steps) / self.noise_multiplier
+
+
+def read_event(fields: Mapping[str, Any]) -> Event:
+    """An event as a ledger tells it, every value of its kind and in its range; else ValueError."""
+    event = Event(**fields)
+    kinds = _kinds()
+    for name, value in vars(event).items():
+        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else ()
+        if not (value in choices if choices else _fits(value, kinds[name])):
+            raise ValueError(f"{name} cannot be {value!r}")
+    if event.noise_multiplier < 0 or not 0 < event.sampling_rate <= 1:
+        raise ValueError("noise or a chance that cannot be")
+    return event
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(Event)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is int:
+        return type(value) is int and 0 < value <= MOST
+    if kind is float:
+        return type(value) in (int, float) and abs(value) <= FARTHEST  # NaN is not
+    return type(value) in (get_args(kind) or (kind,)) or (kind == float | None and _fits(value, float))
 
 
 def hospital_noise_multiplier(events: Sequence[Event]) -> float:

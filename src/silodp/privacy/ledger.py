@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.privacy.events import Event
+from silodp.privacy.events import Event, read_event
 
 _TAIL = 128  # bytes at the end of the file that hold the last hash
 
@@ -42,8 +42,8 @@ def _verified(path: Path, content: bytes) -> Reading:
         try:
             fields = json.loads(line)
             chain = fields.pop("chain")
-            event = Event(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            event = read_event(fields)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(f"{path}, line {number}: not a ledger entry; restore the file") from None
         if chain != _link(chains[-1] if chains else "", event):
             raise InputError(

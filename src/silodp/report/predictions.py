@@ -115,7 +115,7 @@ def _is_the_same(cohort: Cohort, run: Run) -> bool:
     from silodp.cohorts.description import describe
     from silodp.files import to_json
 
-    return bool(json.loads(to_json(describe(cohort))) == run.cohort)
+    return bool(json.loads(to_json(describe(cohort, run.experiment.cohort.classes))) == run.cohort)
 
 
 def _model(run: Run, cohort: Cohort) -> tuple[LocalTrainer, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import private_folder, private_open, to_json, write_atomically
+from silodp.files import private_folder, private_open, read_json, to_json, write_atomically
 from silodp.studies.study import Cell, Found, Plan, Study
 from silodp.studies.workers import worker_pool
 
@@ -111,7 +110,7 @@ def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> Non
 
 def _cells_before(path: Path) -> set[str]:
     try:
-        return set(json.loads(path.read_text(encoding="utf-8"))["cells"])
+        return set(read_json(path)["cells"])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: not a study of silodp; remove it or give another --out") from None
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -531,11 +532,9 @@ def test_channels_decide_how_dicom_is_seen(tmp_path: Path) -> None:
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
-    touch(tmp_path / "far/ill", "1.png")
-    touch(tmp_path / "near", "A/well/1.png")
-    os.symlink(tmp_path / "far", tmp_path / "near/B")
+    touch(tmp_path / "near", "A/well/1.png", ".far/ill/1.png")
+    os.symlink(tmp_path / "near/.far", tmp_path / "near/B")
     os.symlink(tmp_path / "near", tmp_path / "near/A/well/again")
-    os.symlink(tmp_path, tmp_path / "near/C")
     found = files_below(tmp_path / "near")
     assert found.files == ("A/well/1.png", "B/ill/1.png")
     assert found.folders == ("A", "A/well", "B", "B/ill")
@@ -543,10 +542,68 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
 
 
 def test_links_to_each_other_end(tmp_path: Path) -> None:
-    touch(tmp_path, "root/x/1.png", "far/y/2.png")
-    os.symlink(tmp_path / "far/y", tmp_path / "root/x/out")
-    os.symlink(tmp_path / "root/x", tmp_path / "far/y/back")
+    touch(tmp_path, "root/x/1.png", "root/.far/y/2.png")
+    os.symlink(tmp_path / "root/.far/y", tmp_path / "root/x/out")
+    os.symlink(tmp_path / "root/x", tmp_path / "root/.far/y/back")
     assert files_below(tmp_path / "root").files == ("x/1.png", "x/out/2.png")
+
+
+def test_folders_that_are_all_linked_with_each_other_do_not_take_for_ever(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(12)]  # 12! ways through them
+    for name in names:
+        touch(tmp_path / name, "1.png")
+        for other in set(names) - {name}:
+            os.symlink(tmp_path / other, tmp_path / name / other)
+    with pytest.raises(InputError, match="links between its folders lead on and on; remove them"):
+        files_below(tmp_path)
+
+
+def test_links_out_of_the_root_are_named_and_not_followed(tmp_path: Path) -> None:
+    touch(tmp_path / "far/ill", "1.png")
+    touch(tmp_path / "near", "A/well/1.png", "A/ill/1.png")
+    os.symlink(tmp_path / "far", tmp_path / "near/B")
+    os.symlink(tmp_path / "far/ill/1.png", tmp_path / "near/A/ill/2.png")
+    os.symlink("/proc/self/environ", tmp_path / "near/A/ill/3.png")
+    os.symlink(tmp_path, tmp_path / "near/C")
+    os.symlink(tmp_path / "near", tmp_path / "by-another-name")
+    for root in ("near", "by-another-name"):  # the root itself may be a link
+        found = files_below(tmp_path / root)
+        assert found.files == ("A/ill/1.png", "A/well/1.png")
+        assert {problem.name for problem in found.problems} == {"A/ill/2.png", "A/ill/3.png", "B", "C"}
+        assert {problem.what for problem in found.problems} == {
+            "it is a link out of the cohort's folder; put the file itself there"
+        }
+
+
+def test_what_is_no_file_is_named_and_never_opened(tmp_path: Path) -> None:
+    touch(tmp_path, "A/ill/1.png", "A/well/1.png")
+    os.mkfifo(tmp_path / "A/ill/pipe.dcm")
+    os.mkfifo(tmp_path / "A/ill/IM0001")  # would be opened to look for DICOM's mark
+    os.mkfifo(tmp_path / "patients.csv")
+    with socket.socket(socket.AF_UNIX) as bound:
+        here = os.getcwd()
+        os.chdir(tmp_path)  # a socket's path is short
+        try:
+            bound.bind("socket.png")
+        finally:
+            os.chdir(here)
+        catalogue = look(tmp_path)
+    assert len(catalogue.scans) == 2
+    named = {problem.name for problem in catalogue.problems}
+    assert named == {"A/ill/pipe.dcm", "A/ill/IM0001", "patients.csv", "socket.png"}
+    assert {problem.what for problem in catalogue.problems} == {
+        "it is a pipe, a socket or a device, not a file"
+    }
+
+
+def test_a_name_that_is_not_unicode_is_a_problem(tmp_path: Path) -> None:
+    touch(tmp_path, "A/ill/1.png", "A/well/1.png")
+    with open(os.fsencode(tmp_path) + b"/A/ill/\xff.png", "wb"):
+        pass
+    found = files_below(tmp_path)
+    assert [str(problem) for problem in found.problems] == [
+        "A/ill/\\udcff.png: its name is not in UTF-8; rename it"
+    ]
 
 
 def test_a_closed_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

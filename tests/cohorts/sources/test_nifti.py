@@ -290,7 +290,7 @@ def test_a_truncated_file_is_refused_without_its_path(tmp_path: Path, ending: st
 
 def test_a_missing_file_and_one_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.nii").write_text("not a volume")
-    with pytest.raises(Unreadable, match=r"it is no whole NIfTI file: .*x\.nii"):
+    with pytest.raises(Unreadable, match="it is no whole NIfTI file: its header is damaged"):
         read(tmp_path / "x.nii")
     with pytest.raises(Unreadable, match=r"No such file .*'y\.nii'"):
         read(tmp_path / "y.nii")

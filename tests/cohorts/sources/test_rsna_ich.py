@@ -139,8 +139,8 @@ def test_kaggle_somewhere_below_and_with_a_mark_at_its_beginning(kaggle: Path) -
     assert "no csv with labels" in refusal(kaggle)
 
 
-def test_links_to_folders_are_followed(kaggle: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    far = tmp_path_factory.mktemp("far") / "images"
+def test_links_to_folders_are_followed(kaggle: Path) -> None:
+    far = kaggle / ".images"
     (kaggle / "stage_2_train").rename(far)
     os.symlink(far, kaggle / "stage_2_train")
     os.symlink(kaggle, far / "back")
@@ -150,6 +150,15 @@ def test_links_to_folders_are_followed(kaggle: Path, tmp_path_factory: pytest.Te
     os.symlink(far, kaggle / "train")  # the same files by another name are not several
     found = look(kaggle)
     assert (len(found.scans), found.problems) == (3, ())
+
+
+def test_a_folder_of_images_that_is_a_link_out_of_the_root_is_refused_by_name(
+    kaggle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    far = tmp_path_factory.mktemp("far") / "images"
+    (kaggle / "stage_2_train").rename(far)
+    os.symlink(far, kaggle / "stage_2_train")
+    assert "; stage_2_train: it is a link out of the cohort's folder" in refusal(kaggle)
 
 
 def test_a_closed_folder_is_a_problem(kaggle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

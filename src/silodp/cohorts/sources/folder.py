@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ from silodp.cohorts.sources.pairing import (
 )
 from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
 from silodp.errors import InputError
+from silodp.files import open_plain
 from silodp.settings import CohortSettings
 
 _PARTS = {
@@ -72,7 +74,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
     scans, classes, more = _of_pairs(root, found, settings) if paired else _of_classes(root, found)
     problems += more
     features: Features = {}
-    lists = (root / PATIENTS,) if (root / PATIENTS).is_file() else ()
+    lists = (root / PATIENTS,) if PATIENTS in below.files else ()
     for path in lists:
         scans, features, more = _with_patients_csv(path, scans, needed=pattern is None)
         problems += more
@@ -156,7 +158,7 @@ def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
         endings = ", ".join((*PICTURES, *DICOM, *NIFTI))
         raise InputError(
             f"cohort.path = {root}: no image below it, but {there}; a folder cohort has {_LAYOUTS}, "
-            f"with the endings {endings}"
+            f"with the endings {endings}{below.in_words}"
         )
     notes = [f"{len(others)} files of other kinds were left out ({kinds})"] if others else []
     if empty := _without_images(below.folders, images):
@@ -281,7 +283,7 @@ def _with_patients_csv(
 ) -> tuple[list[Scan], Features, list[Problem]]:
     """The scans with their patients, and what further columns tell of them."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             columns, rows = list(reader.fieldnames or ()), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:

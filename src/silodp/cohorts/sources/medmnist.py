@@ -32,13 +32,14 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
                 "silodp takes binary and multi-class subsets"
             )
         classes = tuple(map(str, np.unique(np.concatenate([part.reshape(-1) for part in labels])).tolist()))
+    place = root.resolve()  # which may be a link to anywhere
     return Catalogue(
         "medmnist",
-        root.parent,
+        place.parent,
         f"a MedMNIST file, {root.stem}, with its own training, validation and test images",
         "class",
         classes,
-        (Scan(root.name, (root,)),),
+        (Scan(root.name, (place,)),),
         partial(_read, classes=classes),
     )
 

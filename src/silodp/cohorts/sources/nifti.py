@@ -6,6 +6,7 @@ the same pictures. Brightness is scaled once a volume, so that its slices stay c
 
 from __future__ import annotations
 
+import gzip
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
+from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
 
 NIFTI = (".nii.gz", ".nii")
+HEADER = 540  # bytes, of the longer kind
+FURTHEST = 2**26  # bytes between the beginning and the numbers, for whatever others keep there
 NEAR = 2.0  # voxels by which the corners of two volumes may differ while they show the same place
 
 
@@ -78,10 +82,27 @@ def _slices(scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: boo
 def _canonical(path: Path, what: str = "it") -> tuple[Any, tuple[str, ...]]:
     """A volume with its axes to the right, to the front and upwards, and which way they went in the file."""
     nibabel = _nibabel()
-    image = nibabel.squeeze_image(nibabel.load(path))  # a fourth axis of one
+    image = nibabel.squeeze_image(_load(path))  # a fourth axis of one
     if len(image.shape) != 3:
-        raise Unreadable(f"{what} has the shape {_times(image.shape)}; save one volume of three axes a file")
+        raise Unreadable(f"{what} has the shape {times(image.shape)}; save one volume of three axes a file")
     return nibabel.as_closest_canonical(image), nibabel.aff2axcodes(image.affine)
+
+
+def _load(path: Path) -> Any:
+    """A volume, its numbers not yet read. Its header is looked at first, and extensions not at all: nibabel's
+    own function would unpack whatever they declare."""
+    nibabel = _nibabel()
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        start = file.read(HEADER)
+    kinds = (nibabel.Nifti1Image, nibabel.Nifti2Image)
+    kind = next((kind for kind in kinds if kind.header_class.may_contain_header(start)), None)
+    if kind is None:
+        raise Unreadable("it is no whole NIfTI file: its header is damaged")
+    header = kind.header_class(start[: kind.header_class.sizeof_hdr])
+    refuse_larger(path, map(int, header.get_data_shape()))
+    if not 0 <= header.get_data_offset() <= FURTHEST:
+        raise Unreadable(f"its numbers begin at byte {header.get_data_offset():,}, too far behind its header")
+    return kind(nibabel.arrayproxy.ArrayProxy(path, header), header.get_best_affine(), header)
 
 
 def _as_seen(volume: NDArray[Any]) -> NDArray[Any]:
@@ -95,7 +116,7 @@ def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[np.int64]:
         raise Unreadable(f"its mask {path.name} is no NIfTI volume, the image is one")
     mask, mask_codes = _canonical(path, "its mask")
     if mask.shape != image.shape:
-        raise Unreadable(f"its mask has {_times(mask.shape)} voxels, the image {_times(image.shape)}")
+        raise Unreadable(f"its mask has {times(mask.shape)} voxels, the image {times(image.shape)}")
     # A mask that lost its position still has the image's order of voxels. One whose axes also go another way
     # may or may not have been turned: whichever we guess, half of such masks would be mirrored.
     if mask_codes != codes and (apart := _apart(mask, image)) > NEAR:
@@ -112,10 +133,6 @@ def _apart(mask: Any, image: Any) -> float:
     corners = np.array(list(product(*((0, length - 1) for length in image.shape))))
     ways = affines.apply_affine(mask.affine, corners) - affines.apply_affine(image.affine, corners)
     return float(np.linalg.norm(ways, axis=1).max() / affines.voxel_sizes(image.affine).max())
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))
 
 
 def _nibabel() -> Any:

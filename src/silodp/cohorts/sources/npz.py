@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
+from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
 from silodp.errors import InputError
+from silodp.files import open_plain
 from silodp.settings import CohortSettings
 
-Arrays = Mapping[str, NDArray[Any]]
 SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
@@ -39,22 +41,92 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
             labels = _column(arrays[names["label"]], names["label"], root)
             classes = tuple(map(str, np.unique(labels).tolist()))
         else:
-            stacked = _shape(root, str(names["mask"]))[1:-2]
+            stacked = arrays.shape(str(names["mask"]))[1:-2]
             classes = tuple(map(str, settings.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
     read = partial(_read, names=names, classes=classes, mask_labels=settings.mask_labels)
     layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
-    return Catalogue("npz", root.parent, layout, target, classes, (Scan(root.name, (root,)),), read)
+    place = root.resolve()  # which may be a link to anywhere
+    return Catalogue("npz", place.parent, layout, target, classes, (Scan(root.name, (place,)),), read)
 
 
-def open_arrays(path: Path) -> Any:
+class Arrays(Mapping[str, NDArray[Any]]):
+    """The arrays in an npz file, each read when it is asked for. Members that hold no array are not there."""
+
+    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
+        self._path, self._file = path, file
+        self._members = {
+            member.filename.removesuffix(".npy"): member
+            for member in file.infolist()
+            if member.filename.endswith(".npy")
+        }
+        refuse_larger(path, [1 + sum(member.file_size for member in self._members.values()) // 8])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members  # without reading it
+
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, read and compared with its size before anything is allocated."""
+        with self._open(name) as array:
+            version = np.lib.format.read_magic(array)
+            reading = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }
+            if version not in reading:
+                raise Unreadable(f"{name} is of a later kind of npy; save it with names in plain letters")
+            shape, _, dtype = reading[version](array)
+            start = array.tell()
+        if any(length < 0 for length in shape) or dtype.hasobject:
+            what = "objects" if dtype.hasobject else f"the shape {shape}"
+            raise Unreadable(f"{name} has {what}; save it as an array of numbers or text")
+        if math.prod(shape) * dtype.itemsize != self._members[name].file_size - start:
+            raise Unreadable(f"{name} declares {times(shape)} values of {dtype}, which it does not hold")
+        return shape, dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.header(name)[0]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        _, dtype = self.header(name)
+        if dtype.kind not in "biufSU":
+            raise Unreadable(f"{name} has values of {dtype}; save it as an array of numbers or text")
+        with self._open(name) as array:
+            values = np.lib.format.read_array(array, allow_pickle=False)
+        if dtype.kind == "U":
+            "".join(values.reshape(-1).tolist()).encode()  # raises where it is no text
+        return values
+
+    def _open(self, name: str) -> IO[bytes]:
+        member = self._members[name]
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Unreadable(f"{name} is compressed in a way that NumPy does not use")
+        return self._file.open(member)
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[Arrays]:
     """An npz file; pickled objects in it are refused, for they could run anything."""
     try:
-        opened = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"cohort.path = {path}: cannot be read as an npz file ({error})") from None
-    if isinstance(opened, np.ndarray):
-        raise InputError(f"cohort.path = {path}: a single array (npy); give an npz file with named arrays")
-    return opened
+        with open_plain(path, most=2**62) as plain:
+            if plain.read(6) == b"\x93NUMPY":
+                raise InputError(
+                    f"cohort.path = {path}: a single array (npy); give an npz file with named arrays"
+                )
+            with zipfile.ZipFile(plain) as file:
+                yield Arrays(path, file)
+    except (InputError, Unreadable):
+        raise
+    except MemoryError:
+        raise InputError(f"cohort.path = {path}: it needs more memory than there is") from None
+    except Exception as error:  # zipfile, zlib and NumPy each raise their own kinds on damaged files
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"cohort.path = {path}: cannot be read as an npz file ({reason})") from None
 
 
 def as_images(array: NDArray[Any]) -> NDArray[Any]:
@@ -89,27 +161,25 @@ def _read(
     classes: tuple[str, ...],
     mask_labels: tuple[int, ...] | None,
 ) -> Pictures:
-    with open_arrays(scan.files[0]) as file:
-        arrays = {name: file[name] for name in file}
-    images = as_images(arrays.pop(str(names["image"])))
-    count = len(images)
-    targets: NDArray[Any]
-    if names["mask"]:
-        targets = _masks(arrays.pop(names["mask"]), images.shape, mask_labels)
-    else:
-        targets = numbers_of(arrays.pop(str(names["label"])), classes)
-    known = {kind: arrays.pop(name) for kind in NAMES[3:] if (name := names[kind])}
+    with open_arrays(scan.files[0]) as arrays:
+        images = as_images(arrays[str(names["image"])])
+        count = len(images)
+        targets: NDArray[Any]
+        if names["mask"]:
+            targets = _masks(arrays[names["mask"]], images.shape, mask_labels)
+        else:
+            targets = numbers_of(arrays[str(names["label"])], classes)
+        known = {kind: arrays[name] for kind in NAMES[3:] if (name := names[kind])}
+        features = {name: arrays[name].tolist() for name in arrays if _is_feature(arrays, name, names, count)}
+    for name, values in known.items():
+        if values.ndim != 1:
+            raise Unreadable(f"{name} has the shape {values.shape}; give one value an image")
     for name, values in ((scan.name, targets), *known.items()):
         if len(values) != count:
             raise Unreadable(f"{count} images but {len(values)} values in {name}")
     nothing = [None] * count
     texts = {kind: [_text(value) for value in values.tolist()] for kind, values in known.items()}
     parts = [None if text is None else _part(text) for text in texts.get("part", nothing)]
-    features = {
-        name: values.tolist()
-        for name, values in arrays.items()
-        if values.shape == (count,) and values.dtype.kind in "biufU"  # numbers and texts
-    }
     size = (images.shape[-2], images.shape[-1])
     rows = tuple(
         Row(
@@ -153,18 +223,19 @@ def _masks(masks: NDArray[Any], images: tuple[int, ...], labels: tuple[int, ...]
     return (masks > 0).astype(np.uint8)
 
 
-def _present(arrays: Arrays, name: str) -> str | None:
+def _is_feature(arrays: Arrays, name: str, names: Mapping[str, str | None], count: int) -> bool:
+    """Whether an array has a number or a text for each image."""
+    if name in names.values():
+        return False
+    try:
+        shape, dtype = arrays.header(name)
+    except (Unreadable, ValueError):  # objects, or damaged: nobody asked for it
+        return False
+    return shape == (count,) and dtype.kind in "biufU"
+
+
+def _present(arrays: Mapping[str, Any], name: str) -> str | None:
     return next((found for found in (name, f"{name}s") if found in arrays), None)
-
-
-def _shape(path: Path, name: str) -> tuple[int, ...]:
-    """Of an array in a file, without decompressing it."""
-    with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as array:
-        version = np.lib.format.read_magic(array)
-        header = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        return header(array)[0]
 
 
 def _column(values: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from silodp.cohorts.catalogue import Problem, Scan
 from silodp.cohorts.sources.dicom import DICOM
+from silodp.cohorts.sources.limits import LEADS_OUT, NO_FILE, is_below
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti
 from silodp.cohorts.sources.pixels import PICTURES
 from silodp.errors import InputError
@@ -21,6 +22,7 @@ IMAGES = {"image", "images", "imagestr"}
 MASKS = {"mask", "masks", "label", "labels", "labelstr", "segmentation", "segmentations"}
 MASK_ENDING = re.compile(r"[_-](mask|seg|segmentation|label)s?$", re.IGNORECASE)
 BESIDE = {"thumbs.db", "desktop.ini"}
+LINKS = 10_000  # to folders that are followed; folders linked with each other have ways without number
 
 
 @dataclass(frozen=True)
@@ -38,35 +40,52 @@ class Below:
     """Paths relative to a folder, in their order.
 
     Attributes:
-        files: all that are visible, also below links.
+        files: all that are visible, also below links that stay inside.
         folders: those that could be entered.
-        problems: folders that could not.
+        problems: folders that could not, links that lead out, and what is no file.
     """
 
     files: tuple[str, ...]
     folders: tuple[str, ...]
     problems: tuple[Problem, ...] = ()
 
+    @property
+    def in_words(self) -> str:
+        """The first problems, to end an error with, for they may be why nothing else was found."""
+        return "".join(f"; {problem}" for problem in self.problems[:3])
+
 
 def files_below(root: Path) -> Below:
-    """One walk that asks the disk for names only: the whole of RSNA-ICH has 750,000 files."""
+    """One walk that asks the disk for names and kinds only: the whole of RSNA-ICH has 750,000 files."""
+    top = os.path.realpath(root)
     files: list[str] = []
     folders: list[str] = []
-    errors: list[OSError] = []
-    trails: dict[str, tuple[Path, ...]] = {}  # where each folder and those above it really are
-    for folder, inner, names in os.walk(root, onerror=errors.append, followlinks=True):
-        trail = (*trails.get(os.path.dirname(folder), ()), Path(os.path.realpath(folder)))
-        trails[folder] = trail
-        inner[:] = [
-            name for name in inner if _visible(name) and not _leads_back(os.path.join(folder, name), trail)
-        ]
-        below = _relative(folder, root)
+    problems: list[Problem] = []
+    followed = 0
+    waiting: list[tuple[str, tuple[str, ...]]] = [
+        ("", (top,))
+    ]  # folders, and where each of them and those above it really are
+    while waiting:
+        below, trail = waiting.pop()
+        try:
+            with os.scandir(root / below) as listing:
+                entries = [entry for entry in listing if _visible(entry.name)]
+        except OSError as error:
+            problems.append(Problem(below or ".", f"the folder cannot be entered ({error.strerror})"))
+            continue
         folders.append(below)
-        files += [f"{below}/{name}" if below else name for name in names if _visible(name)]
-    problems = [
-        Problem(_relative(error.filename, root) or ".", f"the folder cannot be entered ({error.strerror})")
-        for error in errors
-    ]
+        for entry in entries:
+            name = f"{below}/{entry.name}" if below else entry.name
+            place = os.path.realpath(entry.path) if entry.is_symlink() else f"{trail[-1]}/{entry.name}"
+            if what := _unfit(entry, is_below(place, top)):
+                problems.append(Problem(name.encode(errors="backslashreplace").decode(), what))
+            elif not entry.is_dir():
+                files.append(name)
+            elif not entry.is_symlink() or not any(is_below(each, place) for each in trail):
+                followed += entry.is_symlink()
+                waiting.append((name, (*trail, place)))
+        if followed > LINKS:
+            raise InputError(f"cohort.path = {root}: links between its folders lead on and on; remove them")
     if problems and not files:
         raise InputError(
             f"cohort.path = {root}: no file below it can be seen; {'; '.join(map(str, problems))}"
@@ -78,14 +97,17 @@ def _visible(name: str) -> bool:
     return not name.startswith(".") and name != "__MACOSX"
 
 
-def _leads_back(path: str, trail: Sequence[Path]) -> bool:
-    """Whether a link leads to where the walk came from, so that it would walk in circles."""
-    return os.path.islink(path) and any(each.is_relative_to(os.path.realpath(path)) for each in trail)
-
-
-def _relative(folder: str, root: Path) -> str:
-    below = os.path.relpath(folder, root)
-    return "" if below == os.curdir else below.replace(os.sep, "/")
+def _unfit(entry: os.DirEntry[str], inside: bool) -> str | None:
+    """Why something in a folder is not even opened."""
+    if not inside:
+        return LEADS_OUT
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return "its name is not in UTF-8; rename it"
+    # A link to nowhere is named when it is read, like any other file that is gone.
+    fits = entry.is_dir() or entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    return None if fits else NO_FILE
 
 
 def without_ending(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Unreadable
+from silodp.cohorts.sources.limits import refuse_larger
 
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP")  # Pillow knows others, and starts programs for some
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
 COLOURED = 1 << 32  # stands for any colour in a mask; no file has such a label
 WHOLE = 1e-3  # by which a label may miss its whole number, after some scaling
@@ -116,10 +119,15 @@ def _opened(path: Path) -> Iterator[Any]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        opened = Image.open(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # the limit here is below Pillow's
+            opened = Image.open(path, formats=FORMATS)
     except UnidentifiedImageError:  # whose own message has the whole path
         raise Unreadable("it is not a picture, or its beginning is damaged") from None
     with opened as file:
+        refuse_larger(path, (file.height, file.width, len(file.getbands())))
         if (frames := getattr(file, "n_frames", 1)) > 1:
             raise Unreadable(f"it has {frames} frames; save each as a file of its own")
         file.load()

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import defaultdict
@@ -35,6 +34,7 @@ from silodp.cohorts.sources.pairing import (
     without_ending,
 )
 from silodp.errors import InputError
+from silodp.files import read_json
 from silodp.settings import CohortSettings
 
 LISTS = {"training": "train", "validation": "validation", "testing": "test"}
@@ -51,7 +51,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
     if not root.is_dir():
         raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
     below = files_below(root)
-    lists, notes = _lists(root)
+    lists, notes = _lists(root, below)
     if lists:
         scans, problems = _from_lists(root, lists)
         layout = f"slices of {len(lists)} sites by json lists"
@@ -109,7 +109,9 @@ def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], 
     if not images and not masks:
         there = ", ".join(sorted({path.name for path in root.iterdir()})[:5]) or "nothing"
         strays = f"{len(problems)} NIfTI volumes elsewhere, such as {problems[0].name}, " if problems else ""
-        raise InputError(f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}")
+        raise InputError(
+            f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}{below.in_words}"
+        )
     scans, more = pair(root, images, masks)
     without = {folder.partition("/")[0] for folder in below.folders}
     without -= {name.partition("/")[0] for name in names}
@@ -122,15 +124,16 @@ def _named(scan: Scan) -> Scan:
     return replace(scan, patient=f"{scan.hospital}/{without_ending(PurePosixPath(scan.name).name)}")
 
 
-def _lists(root: Path) -> tuple[dict[Path, Mapping[str, Any]], list[str]]:
+def _lists(root: Path, below: Below) -> tuple[dict[Path, Mapping[str, Any]], list[str]]:
     """The lists in the root and in the folders directly below, and notes on those that are not used."""
     found: dict[Path, Mapping[str, Any]] = {}
-    for path in sorted((*root.glob("*.json"), *root.glob("*/*.json"))):
-        hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-        if hidden or path.name == "dataset.json":  # the latter is the Decathlon's description of a site
+    for name in below.files:
+        path = root / name
+        # dataset.json is the Decathlon's description of a site.
+        if path.suffix != ".json" or path.name == "dataset.json" or name.count("/") > 1:
             continue
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cohort.path = {path}: cannot be read as JSON ({error}); mend or remove it"

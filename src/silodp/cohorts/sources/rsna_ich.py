@@ -15,14 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import TextIOWrapper
 from operator import itemgetter
 from pathlib import Path
+from typing import TextIO
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
 from silodp.cohorts.sources.dicom import DICOM, read_dicom
-from silodp.cohorts.sources.pairing import files_below, patient_pattern, with_pattern, without_ending
+from silodp.cohorts.sources.pairing import Below, files_below, patient_pattern, with_pattern, without_ending
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
 from silodp.errors import InputError
+from silodp.files import open_plain
 from silodp.settings import CohortSettings
 
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")
@@ -39,7 +42,7 @@ ALL = (1 << len(SUBTYPES)) - 1  # subtypes are bits of a number
 class _Files:
     """What lies below the root: csv files, and images by their names without ending. Paths are relative."""
 
-    problems: tuple[Problem, ...]
+    below: Below
     tables: list[str] = field(default_factory=list)
     dicom: dict[str, list[str]] = field(default_factory=dict)
     pictures: dict[str, list[str]] = field(default_factory=dict)
@@ -76,6 +79,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         raise InputError(
             f"cohort.path = {root}: {next(iter(tables))} labels {len(labels.subtypes):,} images, but none of "
             f"their files ({next(iter(labels.subtypes), 'ID_…')}.dcm or .png) is below that folder"
+            + files.below.in_words
         )
     scans, problems = _match(root, images, labels)
     scans, more = with_pattern(scans, pattern)
@@ -92,7 +96,7 @@ def scan(root: Path, settings: CohortSettings) -> Catalogue:
         ("healthy", "diseased"),
         tuple(scans),
         partial(_read, channels=settings.channels),
-        tuple(sorted((*problems, *more, *files.problems), key=lambda problem: problem.name)),
+        tuple(sorted((*problems, *more, *files.below.problems), key=lambda problem: problem.name)),
         tuple(notes),
         tuple(root / table for table in tables),
     )
@@ -106,7 +110,7 @@ def _read(scan: Scan, channels: int | None) -> Pictures:
 
 def _files(root: Path) -> _Files:
     below = files_below(root)
-    files = _Files(below.problems)
+    files = _Files(below)
     for path in below.files:
         name = path.rpartition("/")[2]
         stem, ending = os.path.splitext(name)
@@ -172,18 +176,22 @@ def _words(columns: Sequence[str]) -> set[str]:
 
 
 def _header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opened(path) as file:
         try:
             return [name.strip() for name in next(csv.reader(file), [])]
         except csv.Error:
             return []
 
 
+def _opened(path: Path) -> TextIO:
+    return TextIOWrapper(open_plain(path), encoding="utf-8-sig", errors="replace", newline="")
+
+
 def _rows(path: Path, columns: Sequence[str], labels: _Labels) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The values in these columns, and their line."""
     header = _header(path)
     pick = itemgetter(*(header.index(name) for name in columns))
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opened(path) as file:
         reader = csv.reader(file, skipinitialspace=True)
         next(reader)
         try:
