@@ -1,17 +1,72 @@
-"""Small things that many tests need. One thread: tests then run the same beside busy neighbours."""
+"""Small things that many tests need. One thread: tests then run the same beside busy neighbours.
+
+`pytest --seed-offset N` puts other seeds behind every test that draws: a test asserts a law, or a figure with
+a tolerance derived from its variance, so it must hold with any of them.
+"""
 
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis.core
+import numpy as np
 import pytest
 import torch
 
 from silodp import Cohort, Experiment
 
 torch.set_num_threads(1)
+
+SEED_OFFSET = "SILODP_TEST_SEED_OFFSET"  # for child processes that import this file, xdist's workers too
+
+
+def shift_seeds(offset: int) -> None:
+    """Adds `offset` wherever a generator is given a whole number as its seed, in tests and in the package."""
+
+    class Generator(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(_shifted(seed))
+
+    def _shifted(seed: int) -> int:
+        return (seed + offset) % 2**63
+
+    def shifting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(seed: Any = None, *rest: Any, **more: Any) -> Any:
+            return original(seed + offset if isinstance(seed, int) and seed >= 0 else seed, *rest, **more)
+
+        return call
+
+    torch.Generator = Generator  # type: ignore[misc]
+    torch.manual_seed = shifting(torch.manual_seed)
+    for name in ("default_rng", "SeedSequence", "PCG64", "seed"):
+        setattr(np.random, name, shifting(getattr(np.random, name)))
+    random.seed = shifting(random.seed)
+    hypothesis.core.global_force_seed = offset
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed-offset", type=int, default=0, help="other seeds behind every test that draws")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (offset := config.getoption("--seed-offset")) and SEED_OFFSET not in os.environ:
+        os.environ[SEED_OFFSET] = str(offset)
+        shift_seeds(offset)
+
+
+if SEED_OFFSET in os.environ:
+    shift_seeds(int(os.environ[SEED_OFFSET]))
+
+
+@pytest.fixture(autouse=True)
+def _a_start_of_its_own() -> None:
+    """What a test draws without a seed of its own does not hang on the tests before it."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
 
 
 def blob_cohort(hospitals: int = 3, images: int = 20, size: int = 16) -> Cohort:

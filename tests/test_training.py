@@ -377,7 +377,9 @@ def test_fednova_weighs_steps_that_differ(experiment: Experiment, cohort: Cohort
 def test_preconditioned_rounds_have_a_clip_bound_of_their_own(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
-    changed = experiment.change(rounds=4, server__optimizer="dp2-rmsprop", server__interval=2)
+    changed = experiment.change(
+        rounds=4, server__optimizer="dp2-rmsprop", server__interval=2, privacy__noise_multiplier=1e-3
+    )
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
     bounds = [line["clip_bound"] for line in lines(result.folder, "metrics.jsonl")]
     assert bounds[2] == bounds[0] == 0.5  # each phase begins where the experiment says
