@@ -4,10 +4,17 @@
 a tolerance derived from its variance, so it must hold with any of them.
 """
 
+import contextlib
+import io
+import logging
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -100,6 +107,41 @@ def experiment() -> Experiment:
             "intermediaries": {"rule": "fixed", "count": 2},
             "clipping": {"bound": 0.5},
         }
+    )
+
+
+def command_line(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`silodp …` in this process, with what a process of its own would say and how it would end.
+
+    A new process imports PyTorch and MONAI first, which takes seconds; `in_a_process` is for one a command.
+    """
+    from silodp.cli import main
+
+    said, complained, root, code = io.StringIO(), io.StringIO(), logging.getLogger(), 0
+    with (
+        mock.patch.object(sys, "argv", ["silodp", *map(str, arguments)]),
+        mock.patch.object(root, "handlers", []),  # pytest's; the command line installs its own
+        mock.patch.dict(os.environ, environment),
+        contextlib.chdir(cwd or Path()),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(complained),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+
+
+def in_a_process(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`silodp …` as a person starts it."""
+    command = [sys.executable, "-c", "from silodp.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, check=False
     )
 
 

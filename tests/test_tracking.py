@@ -8,12 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import Killed, blob_cohort, command_line, in_a_process, kill_after
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.tracking import flat_settings, tracked
@@ -394,10 +395,9 @@ TINY = ["--set", "rounds=2", "--set", "cohort.slices=40", "--set", "cohort.image
 TINY += ["--set", "model.features=2", "--device", "cpu"]
 
 
-def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['mlflow'] = None; from silodp.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "demo", *TINY, "--mlflow", "--out", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    done = command_line("run", "demo", *TINY, "--mlflow", "--out", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert "pip install 'silodp[mlflow]'" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -409,13 +409,12 @@ def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pyt
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
         monkeypatch.delenv(name)
 
-    def silodp(*arguments: str) -> None:
-        command = [sys.executable, "-c", "from silodp.cli import main; main()", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    def silodp(how: Callable[..., Any], *arguments: str) -> None:
+        done = how(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "fail" not in done.stderr
 
-    silodp("run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
+    silodp(in_a_process, "run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
     folder = tmp_path / "run"
     told = in_tensorboard(folder)
     assert [step for step, _ in told["epsilon/hospital"]] == [1, 2]
@@ -424,7 +423,7 @@ def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pyt
     assert in_mlflow(folder).keys() == told.keys()
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     shutil.rmtree(folder / "tensorboard")
-    silodp("resume", "run", "--tensorboard", "--device", "cpu")
+    silodp(command_line, "resume", "run", "--tensorboard", "--device", "cpu")
     assert in_tensorboard(folder) == told
 
 
