@@ -7,11 +7,13 @@ a tolerance derived from its variance, so it must hold with any of them.
 import contextlib
 import io
 import logging
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -143,6 +145,22 @@ def in_a_process(
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, check=False
     )
+
+
+def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A process of its own that has imported everything already: a fork of a server that does no work."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["hypothesis", "pytest", "silodp.training"])
+    process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
+    process.start()
+    return process
+
+
+def _with_environment(
+    environment: dict[str, str], work: Callable[..., object], arguments: tuple[object, ...]
+) -> None:
+    os.environ.update(environment)  # the server has that of the moment when it started
+    work(*arguments)
 
 
 class Killed(Exception):
