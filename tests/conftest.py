@@ -37,14 +37,12 @@ def shift_seeds(offset: int) -> None:
 
     class Generator(torch.Generator):
         def manual_seed(self, seed: int) -> torch.Generator:
-            return super().manual_seed(_shifted(seed))
-
-    def _shifted(seed: int) -> int:
-        return (seed + offset) % 2**63
+            return super().manual_seed((seed + offset) % 2**63)
 
     def shifting(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(seed: Any = None, *rest: Any, **more: Any) -> Any:
-            return original(seed + offset if isinstance(seed, int) and seed >= 0 else seed, *rest, **more)
+            whole = isinstance(seed, int | np.integer) and seed >= 0
+            return original(int(seed) + offset if whole else seed, *rest, **more)
 
         return call
 
