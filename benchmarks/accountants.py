@@ -34,12 +34,14 @@ def best(compute: Callable[[], object], times: int = 5) -> float:
 
 
 def main(words: list[str]) -> None:
-    unlike, sampled = (10, 3) if "--smoke" in words else (1000, 100)
+    smoke = "--smoke" in words
+    unlike, sampled = (10, 3) if smoke else (1000, 100)
+    noise, v = (5.0, 1) if smoke else (1.0, 3)
     spent(ledger(2), 0.01)  # imports
     ledgers = [ledger(unlike) for _ in range(5)]
     took = best(lambda: spent(ledgers.pop(), 0.01))
     print(f"exact, {unlike:,} unlike rounds, both units and neighbours: {took:.1f} ms")
-    events = [Event(t, "model update", True, 1.0, 3, 1.0, "poisson", 0.3) for t in range(1, sampled + 1)]
+    events = [Event(t, "model update", True, noise, v, 1.0, "poisson", 0.3) for t in range(1, sampled + 1)]
     accountants: tuple[Accountant, ...] = ("pld", "prv", "rdp")
     for accountant in accountants:
         figures(events[:2], 0.01, accountant)

@@ -21,7 +21,7 @@ CASES = [
 ]
 
 
-def measure(rule: str, state: str, count: int, features: int = 16) -> int:
+def measure(rule: str, state: str, count: int, smoke: bool = False) -> int:
     """This process's peak resident memory in MiB after two rounds of U-Net 16."""
     from silodp import Experiment, train
 
@@ -29,13 +29,14 @@ def measure(rule: str, state: str, count: int, features: int = 16) -> int:
         "prostate-small",
         {
             "rounds": 2,
-            "model.features": features,
+            "model.features": 2 if smoke else 16,
             "cohort.image_size": 32,
             "clipping.rule": rule,
             "local.state": state,
             "intermediaries.rule": "fixed",
             "intermediaries.count": count,
-        },
+        }
+        | ({"cohort.slices": 40} if smoke else {}),
     )
     with tempfile.TemporaryDirectory() as directory:
         train(experiment, out=f"{directory}/run", device="cpu")
@@ -44,7 +45,7 @@ def measure(rule: str, state: str, count: int, features: int = 16) -> int:
 
 def main(words: list[str]) -> None:
     if "--smoke" in words:
-        print(f"peak MiB of this process, U-Net 2, v = 2: {measure('quantile', 'fresh', 2, features=2)}")
+        print(f"peak MiB of this process, U-Net 2, v = 2: {measure('quantile', 'fresh', 2, smoke=True)}")
         return
     if words:
         rule, state, count = words
