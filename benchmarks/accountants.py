@@ -1,11 +1,12 @@
 """How long ε takes: a ledger of 1,000 unlike rounds by the exact accountant, and sampled ones by the others.
 
-python benchmarks/accountants.py
+python benchmarks/accountants.py [--smoke]
 """
 
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable
 
@@ -32,19 +33,22 @@ def best(compute: Callable[[], object], times: int = 5) -> float:
     return 1e3 * min(seconds)
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
+    smoke = "--smoke" in words
+    unlike, sampled = (10, 3) if smoke else (1000, 100)
+    noise, v = (5.0, 1) if smoke else (1.0, 3)
     spent(ledger(2), 0.01)  # imports
-    ledgers = [ledger(1000) for _ in range(5)]
+    ledgers = [ledger(unlike) for _ in range(5)]
     took = best(lambda: spent(ledgers.pop(), 0.01))
-    print(f"exact, 1,000 unlike rounds, both units and neighbours: {took:.1f} ms")
-    events = [Event(t, "model update", True, 1.0, 3, 1.0, "poisson", 0.3) for t in range(1, 101)]
+    print(f"exact, {unlike:,} unlike rounds, both units and neighbours: {took:.1f} ms")
+    events = [Event(t, "model update", True, noise, v, 1.0, "poisson", 0.3) for t in range(1, sampled + 1)]
     accountants: tuple[Accountant, ...] = ("pld", "prv", "rdp")
     for accountant in accountants:
         figures(events[:2], 0.01, accountant)
         deltas = [0.01 + 1e-6 * number for number in range(3)]
         took = best(lambda a=accountant, d=deltas: figures(events, d.pop(), a), 3)  # type: ignore[misc]
-        print(f"{accountant}, 100 rounds, Poisson 0.3, both units and neighbours: {took:.0f} ms")
+        print(f"{accountant}, {sampled} rounds, Poisson 0.3, both units and neighbours: {took:.0f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -7,7 +7,7 @@ slows them alike; the kinds of step take turns, and each share is the median ove
 
 U-Net 8 on 2,000 images of 96 x 96 bytes with one mask, CPU, one thread.
 
-    python benchmarks/batch_supply.py [REPEATS]
+    python benchmarks/batch_supply.py [REPEATS | --smoke]
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from silodp.parameters import FlatModel
 from silodp.settings import LocalSettings, ModelSettings
 from silodp.tasks import task_named
 
-IMAGES, SIZE, STEPS = 2000, 96, 12
+STEPS = 12
 
 
-def cohort() -> Examples:
+def cohort(count: int, size: int) -> Examples:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (IMAGES, 1, SIZE, SIZE), generator=generator, dtype=torch.uint8)
-    masks = torch.zeros(IMAGES, 1, SIZE, SIZE, dtype=torch.uint8)
-    masks[:, :, SIZE // 4 : SIZE // 2, SIZE // 4 : SIZE // 2] = 1
+    images = torch.randint(0, 256, (count, 1, size, size), generator=generator, dtype=torch.uint8)
+    masks = torch.zeros(count, 1, size, size, dtype=torch.uint8)
+    masks[:, :, size // 4 : size // 2, size // 4 : size // 2] = 1
     return Examples(images, masks)
 
 
@@ -61,10 +61,11 @@ def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]
     return 1e3 * (once + supplied / STEPS), 1e3 * (once + taken / STEPS)
 
 
-def main() -> None:
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+def main(words: list[str]) -> None:
+    smoke = "--smoke" in words
+    count, size, repeats = (200, 16, 1) if smoke else (2000, 96, int(words[0]) if words else 15)
     torch.set_num_threads(1)
-    examples, task = cohort(), task_named("segmentation")
+    examples, task = cohort(count, size), task_named("segmentation")
     model = FlatModel(build_model(ModelSettings(features=8), 1, 1, 0), torch.device("cpu"))
     model.module.train()
     trainers = [
@@ -78,7 +79,7 @@ def main() -> None:
             result = some_steps(trainer, examples)
             if turn:  # the first warms up
                 results.append(result)
-    print(f"U-Net 8, {IMAGES} images of {SIZE} x {SIZE} bytes, one thread, {repeats} turns of {STEPS} steps")
+    print(f"U-Net 8, {count} images of {size} x {size} bytes, one thread, {repeats} turns of {STEPS} steps")
     for trainer, results in zip(trainers, turns, strict=True):
         shares = sorted(supply / step for supply, step in results)
         supply, step = (statistics.median(times) for times in zip(*results, strict=True))
@@ -90,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,7 +3,9 @@
 1. Trains one hospital with PyTorch's synchronisation check on «error»: a step that waits is an exception.
 2. A private round against the bare bfloat16 loop and the bare single-precision loop, same steps.
 
-    python benchmarks/gpu.py [PRESET] [KEY=VALUE …]
+With --smoke it runs on a tiny cohort, without a GPU on the CPU, where nothing can be said of waiting.
+
+    python benchmarks/gpu.py [PRESET [KEY=VALUE …] | --smoke]
 """
 
 from __future__ import annotations
@@ -23,55 +25,67 @@ from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
 from silodp.training import _Run
 
-CUDA = torch.device("cuda")
+SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2"]
 
 
 def check_no_waiting(run: _Run) -> None:
     """Local training of one intermediary under the synchronisation check."""
     hospital = next(iter(run.engine._hospitals.values()))
     start = run.state.parameters
-    chance = torch.Generator(CUDA).manual_seed(0)
+    chance = torch.Generator(run.device).manual_seed(0)
     state, examples = run.trainer.fresh_state(), hospital.parts["train"]
     run.trainer.train(start, examples, state, chance)  # warm
     torch.cuda.set_sync_debug_mode("error")
-    run.trainer.train(start, examples, state, chance)
-    torch.cuda.set_sync_debug_mode("default")
+    try:
+        run.trainer.train(start, examples, state, chance)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def now(device: torch.device) -> float:
+    """Seconds, when all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def bare_loop(run: _Run, intermediaries: int, precise: bool) -> float:
     """Seconds for the same steps: single precision as it comes, or bfloat16 and channels-last."""
     parts = [hospital.parts["train"] for hospital in run.engine._hospitals.values()]
     channels, outputs = parts[0].images.shape[1], run.task.outputs(parts[0].targets)
-    model = build_model(run.experiment.model, channels, outputs, 0).to(CUDA)
+    model = build_model(run.experiment.model, channels, outputs, 0).to(run.device)
     if not precise:
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, amsgrad=True, fused=True)
-    torch.cuda.synchronize()
-    started = time.perf_counter()
+    started = now(run.device)
     for examples in parts:
         for size in split_sizes(len(examples), intermediaries):
-            order = torch.randperm(size, device=CUDA)
+            order = torch.randperm(size, device=run.device)
             batches = order.tensor_split(batch_count(size, run.experiment.local.batch_size))
             for step in range(planned_steps(size, run.experiment.local)):
                 batch = examples[batches[step % len(batches)]]
                 images = batch.images.float().div_(127.5).sub_(1) if precise else network_input(batch.images)
                 optimizer.zero_grad()
-                with torch.autocast("cuda", torch.bfloat16, enabled=not precise):
+                with torch.autocast(run.device.type, torch.bfloat16, enabled=not precise):
                     logits = model(images).float()
-                run.task.loss(logits, batch.targets).backward()
+                loss = run.task.loss(logits, batch.targets)
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return now(run.device) - started
 
 
-def main() -> None:
-    preset = sys.argv[1] if len(sys.argv) > 1 else "prostate-paper"
-    experiment = Experiment.load(preset, [*sys.argv[2:], "rounds=6"])
+def main(words: list[str]) -> None:
+    smoke = "--smoke" in words
+    preset, *changes = ["prostate-small", *SMOKE] if smoke else words or ["prostate-paper"]
+    on_gpu = torch.cuda.is_available() or not smoke
+    experiment = Experiment.load(preset, [*changes, "rounds=3" if smoke else "rounds=6"])
     started = time.perf_counter()
-    run = _Run(experiment, None, None, CUDA)
-    print(f"{preset} on {torch.cuda.get_device_name()}: set up in {time.perf_counter() - started:.0f} s")
-    check_no_waiting(run)
-    print("no step of local training waits for the device")
+    run = _Run(experiment, None, None, torch.device("cuda" if on_gpu else "cpu"), None)
+    device = torch.cuda.get_device_name() if on_gpu else "the CPU"
+    print(f"{preset} on {device}: set up in {time.perf_counter() - started:.0f} s")
+    if on_gpu:
+        check_no_waiting(run)
+        print("no step of local training waits for the device")
     over_fast, over_precise, rates = [], [], []
     with tempfile.TemporaryDirectory() as directory:
         for number, done in enumerate(run.federation.rounds(run.state, Ledger(Path(directory) / "ledger"))):
@@ -88,8 +102,9 @@ def main() -> None:
     print(f"{len(run.model):,} parameters, {statistics.median(rates):.0f} images/s")
     print(f"round over bare bfloat16 loop, median: {statistics.median(over_fast):.3f}")
     print(f"round over bare single-precision loop, median: {statistics.median(over_precise):.3f}")
-    print(f"peak device memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+    if on_gpu:
+        print(f"peak device memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -4,7 +4,7 @@ Both run in this process, in turn, on the same data: the bare loop is an ordinar
 ordinary fused Adam; the round adds splitting, optimizer states, differences, norms, clipping, the sum,
 noise, the ledger's digest and fsync, and the server step. Validation and the checkpoint are timed apart.
 
-    python benchmarks/round_overhead.py [PRESET] [REPEATS]
+    python benchmarks/round_overhead.py [PRESET [REPEATS] | --smoke]
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def bare_loop(experiment: Experiment, intermediaries: int) -> float:
     cohort, task = load_cohort(experiment.cohort), task_named(experiment.task)
     images = cohort.hospitals[0].train.images
     outputs = task.outputs(cohort.hospitals[0].train.targets)
-    model = build_model(experiment.model, images.shape[1], outputs, 0).to(memory_format=torch.channels_last)
+    model = build_model(experiment.model, images.shape[1], outputs, 0)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), experiment.local.learning_rate, amsgrad=True, fused=True)
     started = time.perf_counter()
     for hospital in cohort.hospitals:
@@ -41,17 +42,22 @@ def bare_loop(experiment: Experiment, intermediaries: int) -> float:
             for step in range(planned_steps(size, experiment.local)):
                 batch = hospital.train[batches[step % len(batches)]]
                 optimizer.zero_grad()
-                task.loss(model(network_input(batch.images)), batch.targets).backward()
+                loss = task.loss(model(network_input(batch.images)), batch.targets)
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
     return time.perf_counter() - started
 
 
-def main() -> None:
-    preset = sys.argv[1] if len(sys.argv) > 1 else "prostate-small"
-    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 10
-    experiment = Experiment.load(preset, {"rounds": repeats + 1})
+SMOKE = {"cohort.slices": 40, "cohort.image_size": 32, "model.features": 2}
+
+
+def main(words: list[str]) -> None:
+    smoke = "--smoke" in words
+    preset = words[0] if words and not smoke else "prostate-small"
+    repeats = 1 if smoke else int(words[1]) if len(words) > 1 else 10
+    experiment = Experiment.load(preset, {"rounds": repeats + 1} | (SMOKE if smoke else {}))
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
-    run = _Run(experiment, None, None, torch.device("cpu"))
+    run = _Run(experiment, None, None, torch.device("cpu"), None)
     with tempfile.TemporaryDirectory() as directory:
         folder = RunFolder.create(Path(directory) / "run", run.experiment)
         ledger = folder.ledger()
@@ -76,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

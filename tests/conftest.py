@@ -1,17 +1,79 @@
-"""Small things that many tests need. One thread: tests then run the same beside busy neighbours."""
+"""Small things that many tests need. One thread: tests then run the same beside busy neighbours.
 
+`pytest --seed-offset N` puts other seeds behind every test that draws: a test asserts a law, or a figure with
+a tolerance derived from its variance, so it must hold with any of them.
+"""
+
+import contextlib
+import io
+import logging
+import multiprocessing
 import os
+import random
+import subprocess
+import sys
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis.core
+import numpy as np
 import pytest
 import torch
 
 from silodp import Cohort, Experiment
 
 torch.set_num_threads(1)
+
+SEED_OFFSET = "SILODP_TEST_SEED_OFFSET"  # for child processes that import this file, xdist's workers too
+
+
+def shift_seeds(offset: int) -> None:
+    """Adds `offset` wherever a generator is given a whole number as its seed, in tests and in the package."""
+
+    class Generator(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed((seed + offset) % 2**63)
+
+    def shifting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(seed: Any = None, *rest: Any, **more: Any) -> Any:
+            whole = isinstance(seed, int | np.integer) and seed >= 0
+            return original(int(seed) + offset if whole else seed, *rest, **more)
+
+        return call
+
+    torch.Generator = Generator  # type: ignore[misc]
+    torch.manual_seed = shifting(torch.manual_seed)
+    for name in ("default_rng", "SeedSequence", "PCG64", "seed"):
+        setattr(np.random, name, shifting(getattr(np.random, name)))
+    random.seed = shifting(random.seed)
+    hypothesis.core.global_force_seed = offset
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed-offset", type=int, default=0, help="other seeds behind every test that draws")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (offset := config.getoption("--seed-offset")) and SEED_OFFSET not in os.environ:
+        os.environ[SEED_OFFSET] = str(offset)
+        shift_seeds(offset)
+
+
+if SEED_OFFSET in os.environ:
+    shift_seeds(int(os.environ[SEED_OFFSET]))
+
+
+@pytest.fixture(autouse=True)
+def _a_start_of_its_own() -> None:
+    """What a test draws without a seed of its own does not hang on the tests before it."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
 
 
 def blob_cohort(hospitals: int = 3, images: int = 20, size: int = 16) -> Cohort:
@@ -46,6 +108,57 @@ def experiment() -> Experiment:
             "clipping": {"bound": 0.5},
         }
     )
+
+
+def command_line(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`silodp …` in this process, with what a process of its own would say and how it would end.
+
+    A new process imports PyTorch and MONAI first, which takes seconds; `in_a_process` is for one a command.
+    """
+    from silodp.cli import main
+
+    said, complained, root, code = io.StringIO(), io.StringIO(), logging.getLogger(), 0
+    with (
+        mock.patch.object(sys, "argv", ["silodp", *map(str, arguments)]),
+        mock.patch.object(root, "handlers", []),  # pytest's; the command line installs its own
+        mock.patch.dict(os.environ, environment),
+        contextlib.chdir(cwd or Path()),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(complained),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+
+
+def in_a_process(
+    *arguments: object, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`silodp …` as a person starts it."""
+    command = [sys.executable, "-c", "from silodp.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, check=False
+    )
+
+
+def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A process of its own that has imported everything already: a fork of a server that does no work."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["hypothesis", "pytest", "silodp.training"])
+    process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
+    process.start()
+    return process
+
+
+def _with_environment(
+    environment: dict[str, str], work: Callable[..., object], arguments: tuple[object, ...]
+) -> None:
+    os.environ.update(environment)  # the server has that of the moment when it started
+    work(*arguments)
 
 
 class Killed(Exception):

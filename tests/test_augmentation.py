@@ -88,7 +88,7 @@ def test_nothing_but_flips_is_left_without_rotation_and_shift(monkeypatch: pytes
     moved, moved_masks = affine_flip(images, masks, chance(2))
     same, mirrored = ((moved - other).abs().amax((1, 2, 3)) < 1e-5 for other in (images, images.flip(-1)))
     assert bool((same ^ mirrored).all())
-    assert int(mirrored.sum()) == pytest.approx(1_000, abs=4 * math.sqrt(500))
+    assert int(mirrored.sum()) == pytest.approx(1_000, abs=5 * math.sqrt(500))
     assert moved_masks is not None
     assert torch.equal(moved_masks[same], masks[same])
     assert torch.equal(moved_masks[mirrored], masks[mirrored].flip(-1))

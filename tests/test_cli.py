@@ -1,4 +1,4 @@
-"""The command line as a person meets it, in a process of its own."""
+"""The command line as a person meets it; one call of each command in a process of its own."""
 
 import json
 import signal
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import command_line as silodp
+from conftest import in_a_process
 
 from silodp.display import describe_round, show_epsilon
 from silodp.experiment import preset_names
@@ -25,13 +27,10 @@ TINY = [
 ]
 
 
-def silodp(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from silodp.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-
-
 def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
-    done = silodp("run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path)
+    done = in_a_process(
+        "run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["rounds"] == 2
@@ -41,14 +40,14 @@ def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
     folder = tmp_path / "runs/prostate-small-1"
     assert "seed = 5" in (folder / "experiment.toml").read_text()
 
-    again = silodp("resume", folder, "--device", "cpu")
+    again = in_a_process("resume", folder, "--device", "cpu")
     assert again.returncode == 0, again.stderr
     assert "ε for a hospital" in again.stdout
     assert "not covered by ε" in again.stdout
 
 
 def test_presets_are_listed() -> None:
-    done = silodp("presets")
+    done = in_a_process("presets")
     for name in preset_names():
         assert name in done.stdout
     assert {"demo", "ich-small", "ich-paper", "prostate-small", "prostate-paper"} <= set(preset_names())
@@ -102,6 +101,14 @@ def test_bad_input_is_one_line_and_exit_code_two(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_bad_input_is_one_line_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = in_a_process("run", "nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("silodp: experiment 'nowhere' is neither a preset")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = silodp("run", "demo", "--out", tmp_path)
@@ -141,14 +148,15 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
 
 
 def test_training_imports_nothing_heavy_or_of_the_terminal() -> None:
-    """PyTorch, NumPy and MONAI are enough at import; readers of files, plots and terminals come when used."""
-    code = "import sys, silodp.training; print(' '.join(sys.modules))"
+    """PyTorch, NumPy and MONAI are enough at import; readers, plots, terminals, trackers come when used."""
+    code = "import sys, silodp.training, silodp.tracking; print(' '.join(sys.modules))"
     modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"typer", "rich", "scipy", "pandas", "matplotlib", "opacus", "dp_accounting", "flwr"} & set(
         modules
     )
+    assert not {"mlflow", "tensorboardX", "tensorboard"} & set(modules)
 
 
 def test_help_does_not_wait_for_pytorch() -> None:
@@ -203,7 +211,7 @@ def test_privacy_prints_the_papers_figures_and_the_hospitals(
 
 
 def test_privacy_as_a_table_has_the_hospital_first_and_names_the_accountant() -> None:
-    done = silodp(
+    done = in_a_process(
         "privacy", "--noise-multiplier", 0.5, "--hospitals", 6, "--intermediaries", 15, "--accountant", "prv"
     )
     assert done.returncode == 0, done.stderr
@@ -277,7 +285,7 @@ def test_the_budget_ends_a_run_and_the_end_says_why(tmp_path: Path) -> None:
 
 
 def test_an_audit_in_numbers() -> None:
-    done = silodp("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2, "--json")
+    done = in_a_process("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["hospital"]["claimed"] > found["intermediary"]["claimed"] == found["paper"]["claimed"] > 0

@@ -1,14 +1,15 @@
-"""`silodp data …` as a person meets it, in a process of its own."""
+"""`silodp data …` as a person meets it; one call of each command in a process of its own."""
 
 import json
-import os
 import shlex
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import command_line, in_a_process
 from PIL import Image
 
 from silodp.display import describe_baseline
@@ -19,10 +20,13 @@ from silodp.settings import CohortSettings
 HOSPITALS = ("Aarhus", "Bern", "Cork")
 
 
-def silodp(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from silodp.cli import main; main()", *map(str, arguments)]
-    environment = os.environ | {"XDG_CACHE_HOME": str(cwd / "cache"), "COLUMNS": "160"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+def silodp(
+    *arguments: object, cwd: Path, how: Callable[..., Any] = command_line
+) -> subprocess.CompletedProcess[str]:
+    done: subprocess.CompletedProcess[str] = how(
+        *arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160"
+    )
+    return done
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_check_then_train_with_what_it_says(files: Path, tmp_path: Path) -> None:
-    checked = silodp("data", "check", "files", "--set", "image_size=32", cwd=tmp_path)
+    checked = silodp("data", "check", "files", "--set", "image_size=32", cwd=tmp_path, how=in_a_process)
     assert checked.returncode == 0, checked.stderr + checked.stdout
     for hospital in HOSPITALS:
         assert hospital in checked.stdout
@@ -84,8 +88,8 @@ def test_check_names_every_bad_file_and_fails(files: Path, tmp_path: Path) -> No
 
 
 def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None:
-    for name in ("page.html", "sheet.png"):
-        done = silodp("data", "preview", "files", "--out", name, cwd=tmp_path)
+    for name, how in (("page.html", in_a_process), ("sheet.png", command_line)):
+        done = silodp("data", "preview", "files", "--out", name, cwd=tmp_path, how=how)
         assert done.returncode == 0, done.stderr
         assert "shows patients' images" in done.stdout
     page = (tmp_path / "page.html").read_text()
@@ -96,7 +100,8 @@ def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None
 
 
 def test_prepare_then_train_without_the_files(files: Path, tmp_path: Path) -> None:
-    done = silodp("data", "prepare", "files", "--out", "ready", "--set", "image_size=32", cwd=tmp_path)
+    words = ("data", "prepare", "files", "--out", "ready", "--set", "image_size=32")
+    done = silodp(*words, cwd=tmp_path, how=in_a_process)
     assert done.returncode == 0, done.stderr
     assert "30 images of (1, 32, 32) in ready" in done.stdout
     settings = done.stdout.splitlines()[-1].removeprefix("train on them with: ").split()

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from silodp.participation import expected_hospitals, participants, sampling_rate
 from silodp.settings import ParticipationSettings
@@ -25,8 +26,8 @@ def draws(settings: ParticipationSettings, hospitals: tuple[str, ...] = SIX) -> 
 
 
 def close(count: int, probability: float) -> bool:
-    """Within 4.5 standard deviations of a binomial."""
-    return abs(count - DRAWS * probability) < 4.5 * math.sqrt(DRAWS * probability * (1 - probability))
+    """One binomial count in ten million is refused: the draws are many, the false alarms must be none."""
+    return bool(binomtest(count, DRAWS, probability).pvalue > 1e-7)
 
 
 def test_everyone_takes_part() -> None:

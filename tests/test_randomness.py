@@ -60,7 +60,7 @@ def test_drawing_leaves_the_global_generator_alone() -> None:
 @pytest.mark.parametrize("other", [(3, "noise", 8), (4, "noise", 7), (3, "split", 7), (3, "noise", 7, 0)])
 def test_other_purposes_are_uncorrelated(other: tuple[int, str, int]) -> None:
     pair = torch.stack([numbers(3, "noise", 7), numbers(*other)])
-    assert abs(float(torch.corrcoef(pair)[0, 1])) < 4 / math.sqrt(pair.shape[1])
+    assert abs(float(torch.corrcoef(pair)[0, 1])) < 5 / math.sqrt(pair.shape[1])
 
 
 SOURCES = {"seed": seeded_noise(3, 7), "system": system_noise}

@@ -33,7 +33,7 @@ def test_small_vectors_are_exact(size: int) -> None:
 def test_large_vectors_are_estimated_within_their_standard_error() -> None:
     fixed = signs(LARGE, CPU)
     errors = []
-    for seed in range(25):
+    for seed in range(100):
         first, second = pair(LARGE, seed)
         a, b = sketch(first, fixed), sketch(second, fixed)
         assert len(a) == BUCKETS
@@ -42,9 +42,9 @@ def test_large_vectors_are_estimated_within_their_standard_error() -> None:
         standard_error = math.hypot(lengths, truth) / math.sqrt(BUCKETS)
         errors.append((float(a.double() @ b.double()) - truth) / standard_error)
     scores = torch.tensor(errors)
-    assert scores.abs().max() < 4
-    assert abs(float(scores.mean())) < 3 / math.sqrt(len(scores))
-    assert 0.6 < float(scores.square().mean().sqrt()) < 1.5
+    assert scores.abs().max() < 5.5
+    assert abs(float(scores.mean())) < 5 / math.sqrt(len(scores))
+    assert float(scores.square().mean()) == pytest.approx(1, abs=5 * math.sqrt(2 / len(scores)))
 
 
 def test_cosines_of_many_rows() -> None:
@@ -53,7 +53,7 @@ def test_cosines_of_many_rows() -> None:
     rows = torch.stack([sketch(vector, fixed) for vector in (first, second, -second)])
     truth = float(torch.nn.functional.cosine_similarity(first, second, dim=0))
     seen = cosines(rows, rows[1])
-    assert seen.tolist() == pytest.approx([truth, 1, -1], abs=3 / math.sqrt(BUCKETS))
+    assert seen.tolist() == pytest.approx([truth, 1, -1], abs=5 / math.sqrt(BUCKETS))
 
 
 def test_sketches_add_up_like_vectors() -> None:
@@ -68,4 +68,4 @@ def test_signs_are_fixed_and_balanced() -> None:
     fixed = signs(LARGE, CPU)
     assert torch.equal(fixed, signs(LARGE, CPU))
     assert torch.equal(fixed.abs(), torch.ones(LARGE))
-    assert abs(float(fixed.mean())) < 4 / math.sqrt(LARGE)
+    assert abs(float(fixed.mean())) < 5 / math.sqrt(LARGE)

@@ -6,14 +6,16 @@ import math
 import shutil
 import signal
 import socket
-import subprocess
 import sys
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import Killed, blob_cohort, command_line, forked, in_a_process, kill_after
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.tracking import flat_settings, tracked
@@ -193,20 +195,14 @@ def test_what_is_no_number_is_left_out(experiment: Experiment, cohort: Cohort, t
         assert_same(told, on_record(tmp_path / "run"))
 
 
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from conftest import blob_cohort
-import silodp
-from silodp.tracking import tracked
-how = {"cohort": blob_cohort(), "device": "cpu"}
-also = lambda record: print(record["round"], flush=True)
-with tracked(sys.argv[3], tensorboard=True, mlflow=True, also=also) as on_round:
-    if sys.argv[4] == "start":
-        silodp.train(silodp.Experiment.load(sys.argv[2]), out=sys.argv[3], on_round=on_round, **how)
+def tracked_in_a_process(experiment: Path, folder: Path, how: str, told: Connection) -> None:
+    def also(record: dict[str, Any]) -> None:
+        told.send(record["round"])
+
+    if how == "start":
+        tracked_run(Experiment.load(experiment), blob_cohort(), folder, also=also)
     else:
-        silodp.resume(sys.argv[3], on_round=on_round, **how)
-"""
+        tracked_resume(blob_cohort(), folder, also=also)
 
 
 def test_killed_and_resumed_every_step_is_there_once(experiment: Experiment, tmp_path: Path) -> None:
@@ -215,18 +211,16 @@ def test_killed_and_resumed_every_step_is_there_once(experiment: Experiment, tmp
     (tmp_path / "e.toml").write_text(changed.to_toml())
     folder, how, runs = tmp_path / "run", "start", set()
     for until in (2, 5, None):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), tmp_path / "e.toml", folder, how],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == str(until):
-                process.send_signal(signal.SIGKILL)
-                break
-        assert process.wait() == (0 if until is None else -signal.SIGKILL)
-        process.stdout.close()
+        heard, told = Pipe(duplex=False)
+        process = forked(tracked_in_a_process, tmp_path / "e.toml", folder, how, told)
+        told.close()
+        while until is not None and heard.recv() != until:
+            pass
+        if until is not None:
+            process.kill()
+        process.join()
+        heard.close()
+        assert process.exitcode == (0 if until is None else -signal.SIGKILL)
         if (folder / "mlflow.json").exists():
             runs.add(json.loads((folder / "mlflow.json").read_text())["run_id"])
         how = "resume"
@@ -394,10 +388,9 @@ TINY = ["--set", "rounds=2", "--set", "cohort.slices=40", "--set", "cohort.image
 TINY += ["--set", "model.features=2", "--device", "cpu"]
 
 
-def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['mlflow'] = None; from silodp.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "demo", *TINY, "--mlflow", "--out", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    done = command_line("run", "demo", *TINY, "--mlflow", "--out", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert "pip install 'silodp[mlflow]'" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -409,13 +402,12 @@ def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pyt
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
         monkeypatch.delenv(name)
 
-    def silodp(*arguments: str) -> None:
-        command = [sys.executable, "-c", "from silodp.cli import main; main()", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    def silodp(how: Callable[..., Any], *arguments: str) -> None:
+        done = how(*arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "fail" not in done.stderr
 
-    silodp("run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
+    silodp(in_a_process, "run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
     folder = tmp_path / "run"
     told = in_tensorboard(folder)
     assert [step for step, _ in told["epsilon/hospital"]] == [1, 2]
@@ -424,11 +416,5 @@ def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pyt
     assert in_mlflow(folder).keys() == told.keys()
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     shutil.rmtree(folder / "tensorboard")
-    silodp("resume", "run", "--tensorboard", "--device", "cpu")
+    silodp(command_line, "resume", "run", "--tensorboard", "--device", "cpu")
     assert in_tensorboard(folder) == told
-
-
-def test_trackers_are_not_loaded_before_they_are_asked_for() -> None:
-    code = "import sys, silodp.tracking; print(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"mlflow", "tensorboardX", "tensorboard", "rich"} & set(done.stdout.split())

@@ -375,9 +375,8 @@ def test_many_classes_take_turns() -> None:
     assert len({figure.caption[0] for figure in page.figures}) >= 15
     rare = [0] * 190 + [1] * 10  # the choice of a class does not follow its size
     store = classes_of(rare)
-    assert (
-        5 <= sum(page_of(store, each=1, seed=seed).figures[0].caption[0] == "ill" for seed in range(20)) <= 15
-    )
+    ill = sum(page_of(store, each=1, seed=seed).figures[0].caption[0] == "ill" for seed in range(100))
+    assert 25 <= ill <= 75  # within five standard deviations of a half
 
 
 def test_different_patients_come_first() -> None:

@@ -88,7 +88,7 @@ def test_noisy_labels_give_the_area_in_closed_form() -> None:
     labels = (np.random.default_rng(1).random(len(number)) < np.where(high, a, b)).astype(np.int64)
     hit, false = a / (a + b), (1 - a) / (2 - a - b)
     found = position_auc(number / 1.0, labels, placement, patients)
-    assert found == pytest.approx((1 + hit - false) / 2, abs=0.01)
+    assert found == pytest.approx((1 + hit - false) / 2, abs=0.016)  # five σ
 
 
 def test_the_mean_is_over_hospitals_and_leaves_out_those_of_one_class() -> None:

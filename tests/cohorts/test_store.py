@@ -2,8 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import forked
 from PIL import Image
 
 from silodp.cohorts import store as store_module
@@ -187,27 +186,19 @@ def test_content_that_kept_its_size_and_time_is_noticed(files: Files, cached: Ca
     assert cached().files["3.png"] != first.files["3.png"]
 
 
+def decode_forty_times(root: Path, caches: Path) -> None:
+    files = Files.__new__(Files)
+    files.root, files.decoded = root, []
+    for turn in range(40):
+        assert len(cached_store(files.catalogue(), SETTINGS, caches / str(turn)).rows) == 6
+
+
 def test_processes_that_decode_the_same_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     Files(tmp_path / "files")
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from test_store import *\n"
-        "files = Files.__new__(Files); files.root, files.decoded = Path(sys.argv[2]), []\n"
-        "for turn in range(40):\n"
-        "    cache = Path(sys.argv[3]) / str(turn)\n"
-        "    assert len(cached_store(files.catalogue(), SETTINGS, cache).rows) == 6\n"
-    )
-    arguments = [
-        sys.executable,
-        "-c",
-        code,
-        str(Path(__file__).parent),
-        str(tmp_path / "files"),
-        str(tmp_path),
-    ]
-    processes = [subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    processes = [forked(decode_forty_times, tmp_path / "files", tmp_path) for _ in range(3)]
     for process in processes:
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
+        process.join()
+        assert process.exitcode == 0
 
 
 def test_a_cache_that_cannot_be_made_says_what_to_set(files: Files, tmp_path: Path) -> None:

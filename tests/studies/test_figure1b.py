@@ -48,14 +48,14 @@ def test_points_are_those_of_the_runs(out: Path) -> None:
 
 
 def test_the_ratio_is_the_closed_form(out: Path) -> None:
-    """λ = z√d/(Nv)² where all norms are C; the median's updates are within a third of that."""
+    """λ = z√d/(Nv)² where all norms are C; their mean is within a factor of two of C, their median."""
     for one in runs(out):
         v, line = one.rounds[0]["intermediaries"], one.rounds[0]
         expected = 0.5 * math.sqrt(one.summary["parameters"]) / (6 * v) ** 2
-        assert line["lambda"] == pytest.approx(expected, rel=1 / 3)
+        assert 1 / 2 < line["lambda"] / expected < 2
         assert line["lambda"] == pytest.approx(line["xi"] / line["phi"])
     fit = next(row for row in rows(out / "figure1b-smoke" / "fits.csv") if row["quantity"] == "lambda")
-    assert float(fit["free_power"]) == pytest.approx(-2, abs=0.1)
+    assert float(fit["free_power"]) == pytest.approx(-2, abs=0.5)
 
 
 def test_round_one_starts_from_the_model_of_every_run(out: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import command_line, forked, in_a_process
 
 STUDY = [sys.executable, "-W", "ignore", "-c", "from silodp.cli import main; main()", "study"]
 
@@ -59,13 +60,18 @@ def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path, how: sign
         assert "Traceback" not in said
 
 
+def succeed(*words: object) -> None:
+    done = command_line(*words)
+    assert done.returncode == 0, done.stderr
+
+
 def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:
     """Both need the same two runs and start at the same time: each is trained once."""
-    words = ("--jobs", "1", "--set", "rounds=5")
-    both = [start(tmp_path, name, *words) for name in ("figure2a", "figure2b")]
+    words = ("--scale", "smoke", "--device", "cpu", "--out", tmp_path, "--jobs", "1", "--set", "rounds=5")
+    both = [forked(succeed, "study", name, *words) for name in ("figure2a", "figure2b")]
     for study in both:
-        _, said = study.communicate(timeout=240)
-        assert study.returncode == 0, said
+        study.join(240)
+        assert study.exitcode == 0
     for name in ("figure2a", "figure2b"):
         assert (tmp_path / f"{name}-smoke" / "table.md").exists()
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
@@ -74,10 +80,10 @@ def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:
 
 
 def test_the_list_and_the_help() -> None:
-    listed = subprocess.run(STUDY, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = command_line("study").stdout.splitlines()
     numbers = {line.split()[0]: line.split()[1] for line in listed[1:-1] if line[0] != " "}
     assert numbers["table1-prostate"] == "28"
     assert numbers["matched-privacy"] == "22"
     assert next(iter(numbers)) == "table1-prostate"
-    told = subprocess.run([*STUDY, "--help"], capture_output=True, text=True, check=True).stdout
+    told = in_a_process("study", "--help").stdout
     assert "silodp study table1-prostate --scale smoke" in told
