@@ -229,3 +229,17 @@ def test_a_run_killed_before_its_first_checkpoint_starts(
         )
         assert resume(folder, cohort=blob_cohort(), device="cpu").summary["rounds"] == 4
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 4], ids=["emptied", "two rounds"])
+def test_a_ledger_cut_with_metrics_and_checkpoint_is_noticed_by_the_summary(
+    kept: int, stages: dict[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """`silodp privacy` of a run whose checkpoint was removed, as people do before they pass a folder on."""
+    folder = laid_out(tmp_path / "run", stages["end"])
+    (folder / "checkpoint.pt").unlink()
+    assert read_statement(folder).problems == ()
+    for name, lines in (("ledger.jsonl", kept), ("metrics.jsonl", kept // 2)):
+        path = folder / name
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
+    assert "ledger.jsonl is not the one that summary.json was written with" in read_statement(folder).problems
