@@ -26,6 +26,8 @@ class Reading:
 def read_ledger(path: Path) -> Reading:
     """Reads and verifies. A torn last line is left out, for the release it announced was not yet used; a line
     that was changed, taken out or put in is refused."""
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path}: not a plain file; restore the ledger")
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     events: list[Event] = []
