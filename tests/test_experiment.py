@@ -345,3 +345,28 @@ def test_more_members_than_hospitals_are_refused() -> None:
         InputError, match=r"participation\.members = 7: the cohort has 6 hospitals; set .* 6$"
     ):
         wanted.resolve(6, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rounds = " + "[" * 20_000,
+        "rounds = " + "9" * 10_000,
+        "cohort = " + "{a = " * 5000,
+        'name = "\\ud800"',
+        "rounds = 1\x00",
+    ],
+)
+def test_toml_that_python_cannot_read_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(InputError, match=r"a\.toml: not valid TOML") as error:
+        Experiment.load(tmp_path / "a.toml")
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", ["[" * 20_000, "9" * 10_000, "{a = " * 5000, "[" + "9, " * 5000 + "]"])
+def test_a_change_that_python_cannot_read_is_one_short_line(value: str) -> None:
+    with pytest.raises(InputError, match=r"^rounds = .*…") as error:
+        Experiment.load("demo", [f"rounds={value}"])
+    assert len(str(error.value)) < 500
+    assert len(str(error.value).splitlines()) == 1

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from silodp.terminal import console as terminal
-from silodp.terminal import say
+from silodp.terminal import printable, say
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
@@ -126,7 +126,7 @@ def show_result(result: Result) -> None:
     if baseline := describe_baseline(summary):
         console.print(baseline)
     for note in summary["cohort"].get("notes", ()):
-        console.print(f"note: {note}")
+        console.print(printable(f"note: {note}", one_line=True))
     if summary["stopped"]:
         console.print(f"the budget ended the run: {summary['stopped']}")
     console.print(describe_epsilon(epsilon, summary))

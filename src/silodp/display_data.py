@@ -15,6 +15,7 @@ from silodp.cohorts.inspection import Findings
 from silodp.display import titled_table
 from silodp.settings import CohortSettings
 from silodp.terminal import console as terminal
+from silodp.terminal import printable
 
 GROUPS = 10  # of duplicates that are named
 
@@ -24,7 +25,7 @@ def show_findings(findings: Findings) -> None:
     console = terminal()
 
     def say(text: str) -> None:
-        console.print(text, soft_wrap=True)
+        console.print(printable(text, one_line=True), soft_wrap=True)
 
     settings = findings.settings
     say(f"recognised: {findings.layout} (cohort.kind = {settings.kind})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import to_json, write_atomically
+from silodp.files import read_object, to_json, write_atomically
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
 _DEFAULTS = {
@@ -88,7 +87,8 @@ class MLflow:
 
     def _known(self, path: Path) -> str | None:
         """The run that was begun before, where this server still has it."""
-        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        way_out = "remove it to begin another run there"
+        kept = read_object(path, "run_id", way_out=way_out) if path.exists() else {}
         if kept.get("tracking_uri") != _without_password(self.uri):
             return None
         run = str(kept["run_id"])

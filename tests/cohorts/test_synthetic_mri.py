@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.cohorts.cohort import Cohort
+from silodp.cohorts.synthetic import Patient, to_bytes
 from silodp.cohorts.synthetic_mri import SITES, draw_mri_patient, mri_patients, synthetic_mri, train_sizes
 from silodp.errors import InputError
 
@@ -149,3 +152,23 @@ def test_trivial_baselines_fail(cohort: Cohort) -> None:
 def test_refuses(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         synthetic_mri(**arguments)
+
+
+@pytest.mark.parametrize(("seed", "patient"), [(101, Patient(0, 14, 2)), (112, Patient(2, 21, 5))])
+def test_texture_below_zero_does_not_become_nan(seed: int, patient: Patient) -> None:
+    """Of these two patients some pixels are negative before the scanner's contrast takes a power of them."""
+    with np.errstate(invalid="raise"):
+        images, _ = draw_mri_patient(patient, image_size=160, seed=seed)
+    assert images.std() > 10
+
+
+@given(st.integers(0, 2**32), st.integers(0, 5), st.integers(0, 40))
+@settings(deadline=None, max_examples=25)
+def test_every_pixel_is_a_number(seed: int, hospital: int, number: int) -> None:
+    with np.errstate(invalid="raise"):
+        draw_mri_patient(Patient(hospital, number, 2), image_size=32, seed=seed)
+
+
+def test_a_drawing_with_nan_is_not_turned_into_bytes() -> None:
+    with pytest.raises(AssertionError, match="NaN or infinite pixels"):
+        to_bytes(np.array([0.5, np.nan], dtype=np.float32))

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from silodp.terminal import printable
+
 PARTS = ("train", "validation", "test")
 
 OnRead = Callable[[int, int], None]
@@ -32,7 +34,7 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.what}"
+        return printable(f"{self.name}: {self.what}", one_line=True)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Reading:
 def read_ledger(path: Path) -> Reading:
     """Reads and verifies. A torn last line is left out, for the release it announced was not yet used; a line
     that was changed, taken out or put in is refused."""
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path}: not a plain file; restore the ledger")
     return _verified(path, path.read_bytes())
 
 

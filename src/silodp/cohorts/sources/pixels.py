@@ -120,12 +120,12 @@ def _opened(path: Path) -> Iterator[Any]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", Image.DecompressionBombWarning
-            )  # the limit here is below Pillow's
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # of half the number it refuses
             opened = Image.open(path, formats=FORMATS)
     except UnidentifiedImageError:  # whose own message has the whole path
         raise Unreadable("it is not a picture, or its beginning is damaged") from None
+    except Image.DecompressionBombError:
+        raise Unreadable(f"it declares more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels") from None
     with opened as file:
         refuse_larger(path, (file.height, file.width, len(file.getbands())))
         if (frames := getattr(file, "n_frames", 1)) > 1:
