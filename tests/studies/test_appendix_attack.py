@@ -51,8 +51,8 @@ def test_the_table_has_both_epsilons_the_blind_guess_and_the_paper(tmp_path: Pat
     found = attacked(tmp_path / "runs", lambda cell: 0.3 - 0.1 * float(cell.columns["z"]))
     ATTACK.write(tmp_path, PLAN, found)
     text = (tmp_path / "table.md").read_text()
-    assert "| DP-FedAvg + intermediaries | 0.5 | 3,634.7 | 86.4 | 0.250 | 0.200 | 11.5 | 0.01 |" in text
-    assert "| without privacy, own network | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – |" in text
+    assert "| DP-FedAvg + intermediaries | 0.5 | 3,634.7 | 86.4 | 0.250 | 0.200 | 11.5 | – | 0.01 |" in text
+    assert "| without privacy, own network | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – | – |" in text
     with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["ssim"]) for row in rows] == pytest.approx([0.3, 0.27, 0.27, 0.25, 0.25, 0.23, 0.23])
@@ -93,5 +93,14 @@ def test_the_study_trains_then_attacks(tmp_path: Path) -> None:
         "fedavg-no-privacy-seed0": {"control", "own network"},
         "fedavg-z0.5-seed0": {"DP-FedAvg"},
         "fedavg-z0.5-split-seed0": {"intermediaries"},
+    }
+    wide = {
+        path.parent.parent.name.rsplit("-", 1)[0]: set(json.loads(path.read_text())["views"])
+        for path in tmp_path.glob("runs/*/attack-wide/attack.json")
+    }
+    assert wide == {
+        "fedavg-no-privacy-seed0": {"own network"},
+        "fedavg-z0.5-seed0": {"own DP-FedAvg"},
+        "fedavg-z0.5-split-seed0": {"own intermediaries"},
     }
     assert "| DP-FedAvg + intermediaries | 0.5 |" in (out / "table.md").read_text()

@@ -18,7 +18,8 @@ from silodp.files import read_object
 from silodp.fitting import named_network, refuse_other_targets, trained_network
 from silodp.intermediary import closed_form, most_intermediaries
 from silodp.inversion.open_network import open_network
-from silodp.inversion.search import Observed, Search, invert_update
+from silodp.inversion.reading import layer_input, read_layer, rebuild
+from silodp.inversion.search import Guess, Observed, Search, invert_update
 from silodp.inversion.views import View, views_of
 from silodp.local_training import network_input
 from silodp.parameters import FlatModel
@@ -55,7 +56,8 @@ class Score:
     Attributes:
         ssim, psnr: of each image (1 and ∞ are the image itself).
         baseline_ssim: SSIM of a guess that has seen nothing of them: the mean of other hospitals' images.
-        mismatch: 1 − cosine that the search reached.
+        mismatch: 1 − cosine that the search reached, of gradients or of the features that were read.
+        read: what the update gave away of one layer's input, in words; empty where gradients were matched.
         epsilon_hospital, epsilon_intermediary: of this one round.
     """
 
@@ -64,6 +66,7 @@ class Score:
     psnr: list[float]
     baseline_ssim: list[float]
     mismatch: list[float]
+    read: str
     epsilon_hospital: float
     epsilon_intermediary: float
 
@@ -200,15 +203,15 @@ def _guesses(
     outputs: int,
     settings: AttackSettings,
     on_progress: OnProgress | None,
-) -> list[tuple[Tensor, float]]:
-    """Images and mismatch of every batch."""
+) -> list[Guess]:
+    """A guess for every batch."""
     place, found, done = model.values.device, [], 0
     total = len(attacked) // settings.batch * settings.search.restarts * settings.search.iterations
 
-    def step() -> None:
+    def step(count: int = 1) -> None:
         nonlocal done
-        done += 1
-        if on_progress is not None and (done % 25 == 0 or done == total):
+        done += count
+        if on_progress is not None and (done % 25 < count or done == total):
             on_progress(view.name, done, total)
 
     for number in range(0, len(attacked), settings.batch):
@@ -216,6 +219,11 @@ def _guesses(
         known, masks = settings.labels == "known", batch.targets.ndim == 4
         update = view.update(batch)
         model.module.train()
+        chance = generator(CPU, settings.seed, "attack", view.name, number)
+        read = _read_and_rebuild(model, update, batch, others, settings, chance, step)
+        if read is not None:
+            found.append(read)
+            continue
         observed = Observed(
             model.module,
             task.loss,
@@ -225,10 +233,35 @@ def _guesses(
             batch.targets if known else None if masks else classes_in(update, outputs, len(batch)),
             tuple(batch.targets.shape),
         )
-        chance = generator(CPU, settings.seed, "attack", view.name, number)
-        guess = invert_update(observed, settings.search, chance, step)
-        found.append((guess.images.cpu(), guess.mismatch))
+        found.append(invert_update(observed, settings.search, chance, step))
     return found
+
+
+def _read_and_rebuild(
+    model: FlatModel,
+    update: Tensor,
+    batch: Examples,
+    others: Tensor,
+    settings: AttackSettings,
+    chance: torch.Generator,
+    step: Callable[[int], None],
+) -> Guess | None:
+    """By way of a layer's input, one start for all restarts; None where no layer can be read."""
+    gradients = {name: tensor.to(update.device) for name, tensor in model.named_tensors(-update).items()}
+    reading = read_layer(model.module, gradients, tuple(batch.images.shape), chance)
+    if reading is None:
+        return None
+    restarts = settings.search.restarts
+    images = rebuild(
+        model.module, reading, others, settings.search.iterations, chance, lambda: step(restarts)
+    )  # fmt: skip
+    with torch.no_grad():
+        cosine = float((layer_input(model.module, reading.layer, images) * reading.features).sum())
+    words = (
+        f"{reading.features.numel():,} features for {batch.images[0].numel():,} pixels, read before "
+        f"{reading.layer}; two readings agree to {reading.agreement:.3f}"
+    )
+    return Guess(images, 1 - cosine, words)
 
 
 def classes_in(update: Tensor, classes: int, count: int) -> Tensor:
@@ -244,7 +277,7 @@ def classes_in(update: Tensor, classes: int, count: int) -> Tensor:
 
 def _score(
     view: View,
-    found: list[tuple[Tensor, float]],
+    found: list[Guess],
     attacked: Examples,
     others: Tensor,
     settings: AttackSettings,
@@ -257,7 +290,8 @@ def _score(
     noise = PSNRMetric(max_val=2.0, reduction="none")
     originals, blind = network_input(attacked.images), others.mean(0, keepdim=True)
     ordered = []
-    for number, (images, _) in enumerate(found):
+    for number, guess in enumerate(found):
+        images = guess.images.cpu()
         truth = originals[number * settings.batch : (number + 1) * settings.batch]
         alike = torch.tensor([[float(similarity(a[None], b[None])) for b in images] for a in truth])
         ordered.append(images[linear_sum_assignment(-alike.numpy())[1]])
@@ -268,7 +302,8 @@ def _score(
         [float(similarity(a[None], b[None])) for a, b in pairs],
         [float(noise(a[None], b[None])) for a, b in pairs],
         [float(similarity(a[None], blind)) for a in originals],
-        [mismatch for _, mismatch in found],
+        [guess.mismatch for guess in found],
+        found[0].read,
         *view.epsilon,
     )
     return score, guesses

@@ -70,10 +70,17 @@ def verdict(result: AttackResult) -> str:
             )
         )
     own = scores.get("own network")
-    if own is not None and control is not None and own.mean_ssim < 0.5 <= control.mean_ssim:
+    if own is not None:
+        works = own.mean_ssim >= 0.5 and own.mean_ssim > mean(own.baseline_ssim) + 0.1
         said.append(
-            f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise: that this "
-            "attack fails there is no protection, and a low SSIM under noise there would prove nothing."
+            f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise"
+            + (f" ({own.read})" if own.read else "")
+            + (
+                ": nothing protects there but noise."
+                if works
+                else ": that this attack fails there is no protection, and a low SSIM under noise there "
+                "would prove nothing."
+            )
         )
     return " ".join(said)
 

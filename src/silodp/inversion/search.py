@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from silodp.inversion.reading import total_variation
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 OnStep = Callable[[], None]
 
@@ -62,10 +64,12 @@ class Guess:
     Attributes:
         images: (n, channels, height, width) between −1 and 1.
         mismatch: 1 − cosine; 0 is a perfect match.
+        read: what a layer's input gave away, in words; empty where gradients were matched.
     """
 
     images: Tensor
     mismatch: float
+    read: str = ""
 
 
 def invert_update(
@@ -123,10 +127,3 @@ def flatten(tensors: tuple[Tensor, ...]) -> Tensor:
     return torch.cat(
         [(tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor).reshape(-1) for tensor in tensors]
     )
-
-
-def total_variation(images: Tensor) -> Tensor:
-    """Mean absolute difference of neighbouring pixels."""
-    down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
-    across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
-    return down + across

@@ -54,7 +54,7 @@ def views_of(
     v: int,
     delta: float,
 ) -> list[View]:
-    """The control first, then what the experiment's own network shows, then what noise leaves."""
+    """The control first, then what the experiment's own network shows, then what noise leaves of both."""
     z = experiment.privacy.noise_multiplier
     views = [
         View("control", "one batch, no noise, open network", False, partial(batch_step, easy, task)),
@@ -64,15 +64,16 @@ def views_of(
             partial(whole_hospital, experiment, own, task, data),
         ),
     ]  # fmt: skip
-    if z:
-        words = f"one batch, z = {z:g}, open network"
-        seen = partial(noised_step, experiment, easy, task, 1)
-        spent = gaussian_epsilon(1 / z, delta)
-        views.append(View("DP-FedAvg", words, False, seen, (spent, spent)))
+    for model, prefix, where in ((easy, "", "open network"), (own, "own ", "own network")) if z else ():
+        is_own, spent = model is own, gaussian_epsilon(1 / z, delta)
+        words = f"one batch, z = {z:g}, {where}"
+        seen = partial(noised_step, experiment, model, task, 1)
+        views.append(View(f"{prefix}DP-FedAvg", words, is_own, seen, (spent, spent)))
         if v > 1:
-            words = f"one batch in all {v} parts, z = {z:g}, open network"
-            seen = partial(noised_step, experiment, easy, task, v)
-            views.append(View("intermediaries", words, False, seen, (gaussian_epsilon(v / z, delta), spent)))
+            words = f"one batch in all {v} parts, z = {z:g}, {where}"
+            seen = partial(noised_step, experiment, model, task, v)
+            epsilon = (gaussian_epsilon(v / z, delta), spent)
+            views.append(View(f"{prefix}intermediaries", words, is_own, seen, epsilon))
     return views
 
 
