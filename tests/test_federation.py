@@ -388,7 +388,7 @@ def test_a_ledger_behind_its_metrics_is_not_resumed(
     with pytest.raises(Killed):
         train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
     (tmp_path / "run" / "ledger.jsonl").write_text("")
-    with pytest.raises(InputError, match="the ledger does not; restore the ledger"):
+    with pytest.raises(InputError, match="the ledger does not; restore the file"):
         resume(tmp_path / "run", cohort=cohort, device="cpu")
 
 

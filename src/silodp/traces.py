@@ -101,7 +101,7 @@ def _of_the_end(traces: Traces, events: Sequence[Event], chains: Sequence[str]) 
     """A run that has ended releases nothing more, so its summary has the ledger's very last hash."""
     summary, problems = traces.summary or {}, []
     head = chains[-1] if chains else ""
-    lacks = summary.get("rounds", 0) not in {0, *(event.round for event in events)}
+    lacks = summary.get("rounds", 0) not in [0, *(event.round for event in events)]
     if lacks or summary.get("ledger", head) != head:
         problems.append("ledger.jsonl is not the one that summary.json was written with")
     if traces.model and summary.get("model", traces.model) != traces.model:

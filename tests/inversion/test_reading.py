@@ -59,7 +59,7 @@ def test_noise_leaves_nothing_of_it() -> None:
     reading = read_layer(network, noised, tuple(image.shape), chance())
     assert reading is not None
     truth = layer_input(network, reading.layer, image).detach()
-    # Both are unit vectors of 512 numbers; of a random one the cosine with a non-negative one is of order 0.05.
+    # Of a random unit vector of 512 numbers the cosine with any other is of order 0.05.
     assert abs(float((truth * reading.features).sum())) < 0.3
 
 
@@ -73,15 +73,20 @@ def test_where_nothing_can_be_read() -> None:
     assert read_layer(pointwise, dict(zip(names, found, strict=True)), (1, 1, 4, 4), chance()) is None
 
 
+WIDE = NARROW.change(model__features=32, cohort__slices=240)
+
+
 def test_the_image_comes_back_from_the_papers_unet() -> None:
-    """Width 32, one image of 32², one step, no noise: SSIM of at least 0.5; under noise a blind guess."""
-    experiment = NARROW.change(model__features=32, cohort__slices=240, intermediaries__rule="fixed")
-    settings = AttackSettings(
-        images=2, views=("own network", "own DP-FedAvg"), search=Search(restarts=1, iterations=200)
-    )
-    result = invert(experiment, settings=settings)
-    bare, noised = result.scores["own network"], result.scores["own DP-FedAvg"]
+    """Width 32, one image of 32² in one step, no noise: SSIM of at least 0.5 in the mean of two images."""
+    settings = AttackSettings(views=("own network",), search=Search(restarts=1, iterations=200))
+    result = invert(WIDE, settings=settings)
+    bare = result.scores["own network"]
     assert bare.mean_ssim >= 0.5
-    assert noised.mean_ssim < sum(noised.baseline_ssim) / 2 + 0.1
     assert "4,096 features for 1,024 pixels" in bare.read
     assert "nothing protects there but noise" in verdict(result)
+
+
+def test_under_noise_it_does_not() -> None:
+    settings = AttackSettings(images=1, views=("own DP-FedAvg",), search=Search(restarts=1, iterations=200))
+    noised = invert(WIDE, settings=settings).scores["own DP-FedAvg"]
+    assert noised.mean_ssim < noised.baseline_ssim[0] + 0.1

@@ -157,7 +157,8 @@ def rebuild(
         on_step: called after every step.
     """
     wanted = reading.features
-    images = _linear_guess(network, reading, others.to(wanted.device), generator).requires_grad_()
+    count = min(PRIOR_IMAGES, 2 * iterations)  # a short search is worth no long preparation
+    images = _linear_guess(network, reading, others.to(wanted.device), count, generator).requires_grad_()
     optimizer = torch.optim.Adam([images], LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
     for _ in range(iterations):
@@ -174,7 +175,9 @@ def rebuild(
 
 
 @torch.no_grad()
-def _linear_guess(network: nn.Module, reading: Reading, others: Tensor, generator: torch.Generator) -> Tensor:
+def _linear_guess(
+    network: nn.Module, reading: Reading, others: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
     """Ridge regression of each block of pixels on the 3 × 3 features around it."""
     height, width = others.shape[2:]
     block = (height // reading.features.shape[2], width // reading.features.shape[3])
@@ -184,7 +187,7 @@ def _linear_guess(network: nn.Module, reading: Reading, others: Tensor, generato
         return unfold(pad(scaled, (0, 0, 0, 0, 0, 1), value=1.0), 3, padding=1)[0].T.double()
 
     gram, product = torch.zeros((), device=others.device), torch.zeros((), device=others.device)
-    chosen = torch.randint(len(others), (PRIOR_IMAGES,), generator=generator)
+    chosen = torch.randint(len(others), (count,), generator=generator)
     chance = torch.Generator(others.device).manual_seed(int(chosen[0]))
     for number in chosen.tolist():
         image, _ = affine_flip(others[number : number + 1], None, chance)
