@@ -136,7 +136,7 @@ def assemble(store: Store, placement: Placement, *, pixels: bool = True) -> Coho
         examples = {}
         for part, mine in parts.items():
             images = torch.from_numpy(store.images[mine]) if pixels else first.expand(len(mine), -1, -1, -1)
-            people = torch.from_numpy(placement.group[mine]) if placement.knows_patients else None
+            people = None if placement.people is None else torch.from_numpy(placement.people[mine])
             examples[part] = Examples(images, torch.from_numpy(store.targets[mine]), people)
         hospitals.append(HospitalData(name, **examples))
     return Cohort(store.kind, tuple(hospitals), _about(store, placement))

@@ -38,9 +38,9 @@ class Placement:
         part: (n,) index into `catalogue.PARTS`.
         simulated: whether hospitals were dealt out rather than named by the files.
         rule: how, in words.
-        group: (n,) equal for images that must stay together: one person's, and identical ones.
-        knows_patients: whether the files name any patient; else a group is one image and its twins.
         notes: what a reader of results should know.
+        people: (n,) equal for images that stay together: one person's, and those of people who share identical
+            images; None where the files name no patient.
     """
 
     hospitals: tuple[str, ...]
@@ -48,9 +48,8 @@ class Placement:
     part: Numbers
     simulated: bool
     rule: str
-    group: Numbers
-    knows_patients: bool
     notes: tuple[str, ...]
+    people: Numbers | None = None
 
 
 def place(
@@ -110,8 +109,8 @@ def place(
     if len(names) > 1:
         notes += _twins_apart(twins, "hospital", where[of])
     notes += _twins_apart(twins, "part", part)
-    known = unit == "patients"
-    return Placement(names, where[of], part, rule != "given", words, of, known, tuple(notes))
+    together = of if unit == "patients" else None
+    return Placement(names, where[of], part, rule != "given", words, tuple(notes), together)
 
 
 def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:
