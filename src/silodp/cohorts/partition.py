@@ -39,8 +39,8 @@ class Placement:
         simulated: whether hospitals were dealt out rather than named by the files.
         rule: how, in words.
         notes: what a reader of results should know.
-        people: (n,) equal for images that stay together: one person's, and those of people who share identical
-            images; None where the files name no patient.
+        people: (n,) equal for images that stay together, those of one person or of people who share identical
+            ones; None where the files name no patient.
     """
 
     hospitals: tuple[str, ...]
