@@ -182,7 +182,8 @@ def test_a_run_at_work_is_in_order_at_every_moment(finished: Path, tmp_path: Pat
     """The ledger may be ahead of the other files by a round, or by half of one; that is no disorder."""
     run = tmp_path / "run"
     shutil.copytree(finished, run)
-    (run / "checkpoint.pt").unlink()
+    for name in ("checkpoint.pt", "summary.json", "model.safetensors"):
+        (run / name).unlink()
     metrics, ledger = run / "metrics.jsonl", run / "ledger.jsonl"
     rounds, events = (path.read_text().splitlines(keepends=True) for path in (metrics, ledger))
     for written in range(1, len(events) + 1):
