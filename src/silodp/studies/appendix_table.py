@@ -141,7 +141,9 @@ def cost(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> str:
     def listed(which: Row, unit: str) -> str:
         return ", ".join(between([one.epsilon(unit) for one in which.of(found, z)]) for z in levels)
 
-    units = ["hospital"] + ["intermediary"] * (row.split or other.split)
+    runs = [one for z in levels for which in (row, other) for one in which.of(found, z)]
+    lasting = not any(one.summary["epsilon"].get("withdrawn") for one in runs)
+    units = ["hospital"] + ["intermediary"] * ((row.split or other.split) and lasting)
     parts = [f"{listed(row, unit)} instead of {listed(other, unit)} for one {unit}" for unit in units]
     at = ", ".join(f"{z:g}" for z in levels)
     return f"{row.name} costs ε = {'; '.join(parts)} (at z = {at})."
