@@ -81,7 +81,7 @@ def test_v_is_two_and_the_closed_form_within_what_the_smallest_hospital_allows()
     assert [split_counts(small, z) for z in (0.3, 0.5, 0.7)] == [[2, 5], [2, 7], [2, 9]]
     parts = make_plan("prostate", "small", changes=["intermediaries.min_samples=6"])
     assert split_counts(parts, 0.7) == [2, 4]
-    with pytest.raises(InputError, match="smallest hospital has 24 training images"):
+    with pytest.raises(InputError, match="smallest hospital has too few training images or patients"):
         MATCHED.cells(make_plan("prostate", "small", changes=["intermediaries.min_samples=13"]))
 
 
