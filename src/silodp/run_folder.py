@@ -142,7 +142,7 @@ class RunFolder:
                 record = parse_json(line)
                 odd = [name for name in COUNTED if type(record[name]) is not int]
             except KeyError as error:
-                what = f"{error.args[0]} is missing"
+                what = "not a round" if error.args[0] == "round" else f"{error.args[0]} is missing"
             except (ValueError, TypeError):
                 what = "not a round"
             else:

@@ -41,6 +41,7 @@ from silodp.experiment import Experiment
 from silodp.fitting import trained_network
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
+from silodp.report.page import compose, write_page
 from silodp.report.reading import read_runs
 from silodp.run_folder import RunFolder, same_form
 from silodp.settings import CohortSettings
@@ -194,7 +195,7 @@ def _runs(work: Path) -> dict[str, Specimen]:
     checkpoint = torch.load(folder / "checkpoint.pt", weights_only=True)
 
     def report(file: str, *ways: Mutation) -> Specimen:
-        return Specimen(sound, {file: ways}, lambda folder: read_runs([folder]))
+        return Specimen(sound, {file: ways}, _read_report)
 
     def model(folder: Path) -> Any:
         return trained_network(experiment, cohort, folder)
@@ -295,6 +296,10 @@ def _forged(fields: dict[str, Any]) -> Any:
     first = Event(1, "model update", True, 1.0, 1, None, "all", 1.0)
     merged = asdict(first) | fields
     return make_dataclass("Forged", list(merged))(**merged)
+
+
+def _read_report(folder: Path) -> Any:
+    write_page(compose(read_runs([folder]), images=False), folder / "report.html")
 
 
 FORM = CohortSettings(kind="folder", image_size=16, channels=1)

@@ -21,7 +21,8 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from silodp.cohorts.catalogue import Scan, Unreadable
 from silodp.cohorts.loading import look
-from silodp.cohorts.sources.dicom import coded_shape, read_dicom_image
+from silodp.cohorts.sources.dicom import read_dicom_image
+from silodp.cohorts.sources.dicom_limits import coded_shape
 from silodp.cohorts.sources.limits import NUMBERS, refuse_larger, refuse_special
 from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_picture

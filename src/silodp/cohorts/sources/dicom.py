@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 import math
-import struct
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
-from silodp.cohorts.sources.limits import most_numbers, refuse_larger, times
+from silodp.cohorts.sources.decoder_process import Ended, decode_apart
+from silodp.cohorts.sources.dicom_limits import refuse_bomb, refuse_large
 from silodp.cohorts.sources.pixels import as_unit
 from silodp.cohorts.sources.windows import head_windows, window
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pydicom.pixels.decoders.base import Decoder
 
 DICOM = (".dcm", ".dicom")
-FRAME_MARKS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # of JPEG and JPEG-LS: a frame's size follows
-MOST_COLOURS = 4
 AIR = -1024.0  # Hounsfield units; nothing is thinner
 
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
@@ -112,7 +109,7 @@ def read_dicom_image(path: Path) -> DicomImage:
     """One file, decoded; raises `Unreadable` with the reason if it is damaged or not an image."""
     file = _open(path)
     try:
-        _refuse_large(path, file)
+        refuse_large(path, file)
         return _image(file)
     except Unreadable:
         raise
@@ -138,7 +135,7 @@ def _open(path: Path) -> FileDataset:
     _silence()
     try:
         try:
-            _refuse_bomb(path)
+            refuse_bomb(path)
             file = dcmread(path)
         except InvalidDicomError:
             # Old files have no preamble. They begin with a tag of group 2 or 8, which no text does.
@@ -154,61 +151,6 @@ def _open(path: Path) -> FileDataset:
         raise
     except Exception as error:
         raise Unreadable(f"it is a damaged DICOM file: {_reason(error)}") from error
-
-
-def _refuse_bomb(path: Path) -> None:
-    """Of a file that is deflated as a whole, which pydicom unpacks without looking at what it becomes."""
-    from pydicom.filereader import _read_file_meta_info, read_preamble
-    from pydicom.uid import DeflatedExplicitVRLittleEndian
-
-    with path.open("rb") as file:
-        read_preamble(file, force=False)
-        if _read_file_meta_info(file).get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
-            return
-        most, unpacking = most_numbers(path.stat()), zlib.decompressobj(-zlib.MAX_WBITS)
-        unpacking.decompress(file.read(), most)
-    if unpacking.unconsumed_tail:
-        raise Unreadable(
-            f"it unpacks to more than {most:,} bytes, the most that is taken from a file of its size"
-        )
-
-
-def _refuse_large(path: Path, file: FileDataset) -> None:
-    """By what the tags declare, and by what compressed frames say: decoders go by the latter."""
-    from pydicom.encaps import generate_frames
-
-    if "Rows" not in file or "Columns" not in file:
-        return  # no image, and named as that
-    frames, samples = int(file.get("NumberOfFrames") or 1), int(file.get("SamplesPerPixel") or 1)
-    refuse_larger(path, (frames, int(file.Rows), int(file.Columns), samples))
-    if "PixelData" in file and file.file_meta.TransferSyntaxUID.is_encapsulated:
-        for frame in generate_frames(file.PixelData, number_of_frames=frames):
-            found = coded_shape(frame)
-            if found is not None and (found[:2] != (file.Rows, file.Columns) or found[2] > MOST_COLOURS):
-                tags = times((file.Rows, file.Columns, samples))
-                raise Unreadable(f"its compressed pixels are {times(found)}, but its tags say {tags}")
-
-
-def coded_shape(frame: bytes) -> tuple[int, int, int] | None:
-    """(height, width, colours) that a JPEG, JPEG-LS or JPEG 2000 frame declares; None where it is neither."""
-    start = frame.find(b"\xff\x4f\xff\x51", 0, 4096)  # JPEG 2000, perhaps in a box
-    if start >= 0:
-        right, down, left, up = struct.unpack_from(">4I", frame.ljust(start + 42, b"\0"), start + 8)
-        (colours,) = struct.unpack_from(">H", frame.ljust(start + 42, b"\0"), start + 40)
-        return down - up, right - left, colours
-    if not frame.startswith(b"\xff\xd8"):
-        return None
-    place = 2
-    while place + 10 <= len(frame):
-        mark = frame[place + 1]
-        if frame[place] != 0xFF or mark == 0xFF:
-            place += 1
-        elif mark in FRAME_MARKS:
-            height, width, colours = struct.unpack_from(">HHB", frame, place + 5)
-            return height, width, colours
-        else:
-            place += 2 + int.from_bytes(frame[place + 2 : place + 4])
-    return None
 
 
 @cache
@@ -240,7 +182,7 @@ def _decode(file: FileDataset) -> NDArray[Any]:
     """(frames, height, width) stored numbers, or (frames, height, width, 3) colours."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.processing import apply_color_lut
-    from pydicom.pixels.utils import get_expected_length, pixel_array
+    from pydicom.pixels.utils import get_expected_length
 
     if not len(file):  # pydicom drops everything where compressed pixels end too early
         raise Unreadable("it is cut off")
@@ -261,8 +203,9 @@ def _decode(file: FileDataset) -> NDArray[Any]:
         if there < wanted:
             raise Unreadable(f"its pixel data are cut off after {there} of {wanted} bytes")
     try:
-        # What follows the frames that the file speaks of is no picture.
-        stored = pixel_array(file, allow_excess_frames=False)
+        stored = _pixels(file)
+    except Ended as error:
+        raise Unreadable(f"its pixels ({form}) cannot be decoded: {error}") from error
     except Exception as error:
         hint = f", or needs another decoder ({_way_out(decoder)})" if decoder.missing_dependencies else ""
         reason = _reason(error).rpartition("plugins: ")[2]  # then each decoder's own
@@ -271,6 +214,17 @@ def _decode(file: FileDataset) -> NDArray[Any]:
     if file.PhotometricInterpretation == "PALETTE COLOR":
         stored, samples = apply_color_lut(stored, file)[..., :3], 3
     return stored.reshape(-1, *stored.shape[-2 if samples == 1 else -3 :])
+
+
+def _pixels(file: FileDataset, **options: Any) -> NDArray[Any]:
+    """The stored numbers. What follows the frames that the file speaks of is no picture."""
+    from pydicom.pixels.utils import pixel_array
+    from pydicom.uid import RLELossless
+
+    syntax = file.file_meta.TransferSyntaxUID
+    if syntax.is_encapsulated and syntax != RLELossless:
+        return decode_apart(str(file.filename), allow_excess_frames=False, **options)
+    return pixel_array(file, allow_excess_frames=False, **options)
 
 
 def _way_out(decoder: Decoder) -> str:
@@ -320,8 +274,6 @@ def _units(
 
 def _padding(file: FileDataset, stored: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Which pixels only fill the rectangle around the picture."""
-    from pydicom.pixels.utils import pixel_array
-
     values = [
         int(number)
         for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")
@@ -334,8 +286,7 @@ def _padding(file: FileDataset, stored: NDArray[Any]) -> NDArray[np.bool_] | Non
     words = stored
     if not all(lowest <= value < lowest + 2**bits for value in values):
         # It uses bits that pixels do not use and that decoding cuts off: −2000 in an unsigned 12-bit file.
-        words = pixel_array(file, allow_excess_frames=False, correct_unused_bits=False)
-        words = words.reshape(stored.shape)
+        words = _pixels(file, correct_unused_bits=False).reshape(stored.shape)
     wrapped = np.array(values).astype(words.dtype)
     padding: NDArray[np.bool_] = (words >= wrapped.min()) & (words <= wrapped.max())
     return padding
