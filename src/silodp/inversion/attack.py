@@ -158,10 +158,8 @@ def invert(
         model = own if view.own_network else easy
         found = _guesses(model, task, attacked, view, others, outputs, settings, on_progress)
         scores[view.name], guesses[view.name] = _score(view, found, attacked, others, settings)
-    originals = network_input(attacked.images)
-    return AttackResult(
-        experiment, settings, cohort.name, victim.name, v, scores, originals, guesses
-    )  # fmt: skip
+    truth = network_input(attacked.images)
+    return AttackResult(experiment, settings, cohort.name, victim.name, v, scores, truth, guesses)
 
 
 def _intermediaries(experiment: Experiment, parameters: int, training_sizes: Sequence[int]) -> int:
@@ -220,8 +218,7 @@ def _guesses(
         update = view.update(batch)
         model.module.train()
         chance = generator(CPU, settings.seed, "attack", view.name, number)
-        read = _read_and_rebuild(model, update, batch, others, settings, chance, step)
-        if read is not None:
+        if read := _read_and_rebuild(model, update, batch, others, settings, chance, step):
             found.append(read)
             continue
         observed = Observed(
@@ -252,9 +249,8 @@ def _read_and_rebuild(
     if reading is None:
         return None
     restarts = settings.search.restarts
-    images = rebuild(
-        model.module, reading, others, settings.search.iterations, chance, lambda: step(restarts)
-    )  # fmt: skip
+    steps = settings.search.iterations
+    images = rebuild(model.module, reading, others, steps, chance, lambda: step(restarts))
     with torch.no_grad():
         cosine = float((layer_input(model.module, reading.layer, images) * reading.features).sum())
     words = (

@@ -37,7 +37,7 @@ class Reading:
     Attributes:
         layer: its name in the network.
         features: (1, channels, height, width), of unit length.
-        agreement: |cosine| of what two random starts found; 1 where the update determines the input.
+        agreement: |cosine| of what two random starts found; 1 where one input alone fits, right or not.
     """
 
     layer: str

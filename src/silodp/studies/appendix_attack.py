@@ -183,7 +183,8 @@ def sentences(plan: Plan, found: Sequence[Found]) -> list[str]:
         said.append(
             f"On a U-Net of the paper's width (32 features, 32², untrained) it reaches {reached:.3f} without "
             f"noise (a blind guess {guess:.3f}), from the input of a layer that its gradient gives away; "
-            "under noise that column is the same attack on the same images."
+            "under noise that column is the same attack on the same images, and shows what this attack "
+            "cannot, not what none can."
         )
     said.append(
         "Without privacy the run's own trained network is attacked, with noise and in the control one that "
