@@ -78,7 +78,7 @@ WIDE = NARROW.change(model__features=32, cohort__slices=240)
 
 def test_the_image_comes_back_from_the_papers_unet() -> None:
     """Width 32, one image of 32² in one step, no noise: SSIM of at least 0.5 in the mean of two images."""
-    settings = AttackSettings(views=("own network",), search=Search(restarts=1, iterations=200))
+    settings = AttackSettings(views=("own network",), search=Search(restarts=1, iterations=500))
     result = invert(WIDE, settings=settings)
     bare = result.scores["own network"]
     assert bare.mean_ssim >= 0.5
