@@ -77,8 +77,8 @@ WIDE = NARROW.change(model__features=32, cohort__slices=240)
 
 
 def test_the_image_comes_back_from_the_papers_unet() -> None:
-    """Width 32, one image of 32² in one step, no noise. Single images come to 0.62 ± 0.1 (docs/attack.md): the
-    mean of three is below 0.4 in one of ten thousand draws, a blind guess is at 0.03."""
+    """Width 32, one image of 32² in one step, no noise. Single images come to 0.6 ± 0.1 (docs/attack.md), so
+    the mean of three is hardly ever below 0.4; a blind guess is at 0.03."""
     settings = AttackSettings(images=3, views=("own network",), search=Search(restarts=1, iterations=500))
     result = invert(WIDE, settings=settings)
     bare = result.scores["own network"]
