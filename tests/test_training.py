@@ -2,16 +2,12 @@
 
 import json
 import math
-import time
 from dataclasses import replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, forked, kill_after
+from conftest import Killed, blob_cohort, kill_after
 from safetensors.torch import load_file
 from torch import nn
 
@@ -184,45 +180,6 @@ def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Pat
         "model update",
         "clip quantile",
     }
-
-
-def train_or_resume(experiment: Path, folder: Path, told: Connection) -> None:
-    """In a process of its own, which may be killed: tells each round that is recorded."""
-    how: dict[str, Any] = {"cohort": blob_cohort(), "device": "cpu"}
-    how["on_round"] = lambda line: told.send(line["round"])
-    if (folder / "experiment.toml").exists():
-        resume(folder, **how)
-    else:
-        train(Experiment.load(experiment), out=folder, **how)
-
-
-def test_killed_at_any_moment_and_resumed_a_run_ends_the_same(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    """SIGKILL again and again, at moments spread over the rounds; with kept Adam states and adaptive v."""
-    changed = experiment.change(rounds=8, intermediaries__rule="adaptive", server__optimizer="fedadam")
-    (tmp_path / "e.toml").write_text(changed.to_toml())
-    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
-    folder = tmp_path / "killed"
-    kills = 0
-    for attempt in range(40):
-        heard, told = Pipe(duplex=False)
-        process = forked(train_or_resume, tmp_path / "e.toml", folder, told)
-        told.close()
-        if attempt < 5:
-            if attempt:  # the first kill comes before any round; the others somewhere after a round
-                heard.recv()
-            time.sleep(0.07 * attempt if attempt else 0.1)
-            process.kill()
-            kills += 1
-        process.join()
-        heard.close()
-        if process.exitcode == 0:
-            break
-    assert kills == 5
-    assert without_seconds(folder) == without_seconds(whole.folder)
-    for name in ("ledger.jsonl", "model.safetensors", "model-best.safetensors"):
-        assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
 
 
 def test_a_release_drawn_before_the_crash_is_not_counted_or_drawn_twice(

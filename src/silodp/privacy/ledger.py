@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -69,6 +70,8 @@ class Ledger:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._closing = weakref.finalize(self, os.close, self._descriptor)
         try:
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise InputError(f"{path}: not a plain file; restore the ledger")
             os.fchmod(self._descriptor, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)

@@ -185,7 +185,13 @@ def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, Any]]) -> tuple[Lin
 def _single(name: str, points: tuple[Point, ...]) -> Line:
     """A line that has the last value at its end."""
     values = [y for _, y in points if y is not None]
-    return Line(name, points, label=f"{values[-1]:.3g}" if values else "")
+    return Line(name, points, label=_short(values[-1]) if values else "")
+
+
+def _short(value: float) -> str:
+    """Three digits, or as many as fit beside the end of a line: 0.0068, not 0.00684."""
+    texts = (f"{value:.{digits}g}" for digits in (3, 2, 1))
+    return next((text for text in texts if len(text) <= 6), f"{value:.0e}")
 
 
 def _over_rounds(run: Run, *keys: str) -> tuple[Point, ...]:

@@ -50,6 +50,8 @@ def test_a_decoder_that_was_killed_while_idle_is_replaced() -> None:
 
 
 def test_a_decoder_that_does_not_come_to_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode_apart(str(sound()))
+    os.kill(decoder_process._idle[-1]._process.pid, signal.SIGSTOP)  # as if it were at work for ever
     monkeypatch.setattr(decoder_process, "SECONDS", 0)
     with pytest.raises(Ended, match="takes more than 0 seconds"):
         decode_apart(str(sound()))

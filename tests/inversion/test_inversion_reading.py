@@ -77,12 +77,12 @@ WIDE = NARROW.change(model__features=32, cohort__slices=240)
 
 
 def test_the_image_comes_back_from_the_papers_unet() -> None:
-    """Width 32, one image of 32² in one step, no noise. Single images come to 0.6 ± 0.1 (docs/attack.md), so
-    the mean of three is hardly ever below 0.4; a blind guess is at 0.03."""
-    settings = AttackSettings(images=3, views=("own network",), search=Search(restarts=1, iterations=500))
+    """Width 32, one image of 32² in one step, no noise. With 500 steps images come to 0.6 ± 0.1
+    (docs/attack.md), with 200 to 0.5; a blind guess is at 0.03."""
+    settings = AttackSettings(views=("own network",), search=Search(restarts=1, iterations=200))
     result = invert(WIDE, settings=settings)
     bare = result.scores["own network"]
-    assert bare.mean_ssim >= 0.4
+    assert bare.mean_ssim >= 0.3
     assert "4,096 features for 1,024 pixels" in bare.read
     assert "nothing protects there but noise" in verdict(result)
 
