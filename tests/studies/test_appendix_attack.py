@@ -61,7 +61,7 @@ def test_the_table_has_both_epsilons_the_blind_guess_and_the_paper(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("control", "words"),
-    [(0.7, "means something"), (0.3, "means nothing"), (None, "There is no control")],
+    [(0.7, "an attack which can succeed"), (0.3, "means nothing"), (None, "There is no control")],
 )
 def test_a_low_score_counts_only_where_the_control_succeeds(
     tmp_path: Path, control: float | None, words: str

@@ -161,7 +161,7 @@ def sentences(plan: Plan, found: Sequence[Found]) -> list[str]:
             f"Control: from the un-noised update of one small batch the attack reaches SSIM {reached:.3f} "
             f"(a blind guess {guess:.3f}). "
             + (
-                "It works where it should, so a low SSIM under noise means something."
+                "It works where it should, so a low SSIM under noise is that of an attack which can succeed."
                 if works
                 else "It does not work even there, so a low SSIM under noise means nothing."
             )
