@@ -1,5 +1,6 @@
 """What the page says of a run in words, and which curves it draws of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from conftest import blob_cohort
 from silodp import Experiment, train
 from silodp.report import words
 from silodp.report.curves import training_charts
+from silodp.report.page import compose
 from silodp.report.reading import Run, find_runs, read_runs
 
 
@@ -33,6 +35,25 @@ def test_who_trained_and_what_no_epsilon_covers(run: Run) -> None:
     facts = dict(words.facts(run))
     assert "silodp cannot know" in facts["Hospitals"]
     assert "hospitals are drawn (poisson, 0.75)" in facts["Training"]
+
+
+def test_the_page_says_that_it_shows_what_no_epsilon_covers(run: Run) -> None:
+    """C and v of this run are un-noised statistics, and the page draws both over the rounds."""
+    html = compose([run]).html
+    assert "This page shows numbers that no ε covers" in html
+    for shown in (
+        "an exact median of norms",
+        "estimated from un-noised norms",
+        "by hospital",
+        "training loss",
+    ):
+        assert shown in html
+    told = run.experiment.change(
+        clipping__rule="quantile", intermediaries={"rule": "fixed"}, diagnostics=False
+    )
+    covered = words.shown_without_cover(replace(run, experiment=told))
+    assert not any("norms" in text or "loss" in text for text in covered)
+    assert any("metrics" in text for text in covered)  # these are never covered
 
 
 def test_lambda_is_compared_with_the_hospitals_that_take_part(run: Run) -> None:
