@@ -135,13 +135,21 @@ def command_line(
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
 
 
+def command_of(*arguments: object) -> list[str]:
+    """What starts `silodp …` in a process of its own, with the suite's other seeds where it has any."""
+    code = "from silodp.cli import main; main()"
+    if SEED_OFFSET in os.environ:
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import conftest; {code}"
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
 def in_a_process(
     *arguments: object, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """`silodp …` as a person starts it."""
-    command = [sys.executable, "-c", "from silodp.cli import main; main()", *map(str, arguments)]
+    whole = os.environ | environment
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=os.environ | environment, check=False
+        command_of(*arguments), capture_output=True, text=True, cwd=cwd, env=whole, check=False
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import command_line as silodp
-from conftest import in_a_process
+from conftest import command_of, in_a_process
 
 from silodp.display import describe_round, show_epsilon
 from silodp.experiment import preset_names
@@ -119,16 +119,7 @@ def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     many = [*TINY, "--set", "rounds=6"]
-    command = [
-        sys.executable,
-        "-c",
-        "from silodp.cli import main; main()",
-        "run",
-        "demo",
-        *many,
-        "--out",
-        "run",
-    ]
+    command = command_of("run", "demo", *many, "--out", "run")
     # Whoever runs the tests in the background may have had them ignore Ctrl-C; a person's terminal does not.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)

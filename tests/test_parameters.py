@@ -33,7 +33,7 @@ def test_flattening_leaves_the_forward_result() -> None:
     plain = network()
     expected = plain(pictures())
     flat = FlatModel(deepcopy(plain), CPU)
-    torch.testing.assert_close(flat.module(pictures()), expected)
+    torch.testing.assert_close(flat.module(pictures()), expected, rtol=1e-4, atol=1e-4)
     assert len(flat) == sum(p.numel() for p in plain.parameters())
 
 
@@ -74,7 +74,7 @@ def test_a_step_on_the_vector_is_a_step_of_the_model() -> None:
         model(pictures()).square().sum().backward()
     torch.optim.SGD(plain.parameters(), 1e-3).step()
     flat.values.sub_(1e-3 * flat.gradients)
-    torch.testing.assert_close(flat.module(pictures()), plain(pictures()))
+    torch.testing.assert_close(flat.module(pictures()), plain(pictures()), rtol=1e-4, atol=1e-4)
 
 
 def test_named_tensors_are_the_state_dict() -> None:
@@ -93,7 +93,8 @@ def test_named_tensors_load_back_into_a_plain_model() -> None:
     flat.values.copy_(torch.randn(len(flat), generator=torch.Generator().manual_seed(8)))
     other = network()
     other.load_state_dict(flat.named_tensors(flat.values))
-    torch.testing.assert_close(other(pictures()), flat.module(pictures()))
+    # The same weights in another order in memory: sums of a few hundred terms may round differently.
+    torch.testing.assert_close(other(pictures()), flat.module(pictures()), rtol=1e-4, atol=1e-4)
 
 
 def test_frozen_parameters_stay_outside_the_vector() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import command_line, forked, in_a_process
+from conftest import command_line, command_of, forked, in_a_process
 
-STUDY = [sys.executable, "-W", "ignore", "-c", "from silodp.cli import main; main()", "study"]
+STUDY = command_of("study")
 
 
 def start(out: Path, name: str, *words: str) -> subprocess.Popen[str]:
