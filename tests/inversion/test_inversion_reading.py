@@ -84,7 +84,8 @@ def test_the_image_comes_back_from_the_papers_unet() -> None:
     bare = result.scores["own network"]
     assert bare.mean_ssim >= 0.3
     assert "4,096 features for 1,024 pixels" in bare.read
-    assert "nothing protects there but noise" in verdict(result)
+    said = "nothing protects there but noise" if bare.mean_ssim >= 0.5 else "no protection"
+    assert said in verdict(result)
 
 
 def test_under_noise_it_does_not() -> None:
