@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from torch import Tensor
 
 from silodp.cohorts.cohort import Cohort
@@ -120,8 +121,9 @@ def test_gland_is_larger_in_the_middle() -> None:
 def test_sites_differ(cohort: Cohort) -> None:
     brightness = [float(hospital.train.images.float().mean()) for hospital in cohort.hospitals]
     assert max(brightness) - min(brightness) > 15
-    air = [float(h.train.images[:, :, :4, :4].float().std((2, 3)).median()) for h in cohort.hospitals]
-    assert max(air) > 1.3 * min(air)
+    # Differences of neighbouring pixels, which noise and blur of the scanner set.
+    rough = [one.train.images[:, 0].float().diff(dim=1).abs().mean((1, 2)) for one in cohort.hospitals]
+    assert stats.kruskal(*(values.tolist() for values in rough)).pvalue < 1e-4
 
 
 def test_trivial_baselines_fail(cohort: Cohort) -> None:
