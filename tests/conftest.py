@@ -169,6 +169,19 @@ def _with_environment(
     work(*arguments)
 
 
+class Picky(torch.nn.Module):
+    """A network with an input check, as users write them: it raises on bright images."""
+
+    def __init__(self, body: torch.nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if float(images.amax()) > 50:
+            raise ValueError("not a scan")
+        return self.body(images)  # type: ignore[no-any-return]
+
+
 class Killed(Exception):
     """Stands for the end of the process."""
 

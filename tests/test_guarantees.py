@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import Picky, blob_cohort
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -51,7 +51,7 @@ def test_a_model_whose_forward_pass_keeps_something_is_refused(
 
 
 def test_frozen_parameters_are_never_written_nor_handed_on(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """A model that changes them on some images only passes the trial; what it kept must not leave either."""
     bright = cohort.hospitals[0]
@@ -67,17 +67,6 @@ def test_frozen_parameters_are_never_written_nor_handed_on(
     assert float(result.model.frozen.abs().max()) == 0  # type: ignore[union-attr, operator]
 
 
-class Picky(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Conv2d(1, 1, 3, padding=1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        if float(images.amax()) > 50:
-            raise ValueError("not a scan")
-        return self.body(images)  # type: ignore[no-any-return]
-
-
 def test_an_image_that_the_network_refuses_moves_the_sum_by_one_clip_bound_at_most(
     experiment: Experiment, tmp_path: Path
 ) -> None:
@@ -91,7 +80,7 @@ def test_an_image_that_the_network_refuses_moves_the_sum_by_one_clip_bound_at_mo
         rounds=1, intermediaries__count=6, clipping__rule="fixed", clipping__bound=0.01,
         privacy__noise_multiplier=0.0, local__optimizer="sgd", local__learning_rate=0.1,
     )  # fmt: skip
-    found, model = [], Picky()
+    found, model = [], Picky(nn.Conv2d(1, 1, 3, padding=1))
     for name, cohort in (("with", data), ("harmed", Cohort("harmed", (data.hospitals[1], harmed)))):
         ordered = Cohort(name, tuple(sorted(cohort.hospitals, key=lambda one: one.name, reverse=True)))
         result = train(changed, cohort=ordered, model=model, out=tmp_path / name, device="cpu")

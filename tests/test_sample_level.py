@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import Picky, blob_cohort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -424,21 +424,10 @@ def test_an_image_whose_gradient_runs_away_counts_as_nothing_and_takes_no_other_
 
 def test_an_image_that_the_network_refuses_counts_as_nothing_and_takes_no_other_along() -> None:
     """An own network that raises on some images: one of them must not take its hospital's step with it."""
-
-    class Picky(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = smooth().module
-
-        def forward(self, images: Tensor) -> Tensor:
-            if float(images.amax()) > 50:
-                raise ValueError("not a scan")
-            return self.body(images)  # type: ignore[no-any-return]
-
     images, targets = batch(4)
     harmed = images.clone()
     harmed[2] = 99.0
-    model, level = FlatModel(Picky(), CPU), SampleLevel(0.0, 0.1)
+    model, level = FlatModel(Picky(smooth().module), CPU), SampleLevel(0.0, 0.1)
     three = [0, 1, 3]
     without = filled(model, level, images[three], targets[three]) * 3 / 4
     torch.testing.assert_close(filled(model, level, harmed, targets), without, rtol=1e-4, atol=1e-7)

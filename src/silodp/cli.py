@@ -249,7 +249,7 @@ def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | No
     if key is not None:
         from silodp.signing import STATEMENT, sign
 
-        print(f"{folder / STATEMENT}: signed, key {sign(folder, key, accountant)}", file=sys.stderr)
+        say(f"{folder / STATEMENT}: signed, key {sign(folder, key, accountant)}", error=True)
     if statement.problems:
         raise typer.Exit(1)
 

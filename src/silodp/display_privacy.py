@@ -12,6 +12,7 @@ from rich.text import Text
 from silodp.display import show_epsilon, titled_table
 from silodp.privacy.power import CHANCE
 from silodp.terminal import console as terminal
+from silodp.terminal import say
 
 if TYPE_CHECKING:
     from silodp.audit import Audit
@@ -105,10 +106,10 @@ def show_verified(folder: Path, signed: Mapping[str, Any], key: str) -> None:
         for unit in epsilon
         for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
     }
-    print(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
-    print(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
-    print(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
-    print("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
+    say(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
+    say(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
+    say(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
+    say("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
 
 
 def show_audit(found: Audit) -> None:
@@ -145,14 +146,12 @@ def show_audit(found: Audit) -> None:
         f"({experiment.intermediaries.rule}: v {found.intermediaries} here), server "
         f"({experiment.server.optimizer}); replaced by small ones: data, network, local training, rounds; "
         "left out: budget",
-        highlight=False,
     )
     if found.intermediary.verdict == "untested":
-        console.print("untested: try fewer --rounds, or more --runs", highlight=False)
+        console.print("untested: try fewer --rounds, or more --runs")
     elif found.hospital.verdict == "untested":
         console.print(
-            "the hospital's claim is too weak to be tested; it rests on the same noise as the intermediary's",
-            highlight=False,
+            "the hospital's claim is too weak to be tested; it rests on the same noise as the intermediary's"
         )
     if not found.repeatable:
         console.print("noise of the system is never drawn again: another audit shows other figures")

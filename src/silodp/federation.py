@@ -20,7 +20,7 @@ from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
-from silodp.intermediary import estimates, first_count, most_intermediaries, next_count, split_sizes
+from silodp.intermediary import estimates, first_count, next_count, room, split_sizes
 from silodp.local_training import batch_count, planned_steps, step_normaliser
 from silodp.mechanism import LocalNoise, Mechanism, Release
 from silodp.participation import expected_hospitals, participants, sampling_rate
@@ -219,9 +219,8 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
         build_mechanism(experiment, list(sizes.values())),
         server_optimizer(experiment.server),
     )
-    least = experiment.intermediaries.min_samples
-    room = {one.name: most_intermediaries(len(one.train), least, one.train.patients) for one in members}
-    return Federation(experiment, sizes, room, engine, optimizer, mechanism, build_budget(experiment))
+    largest = room(members, experiment.intermediaries.min_samples)
+    return Federation(experiment, sizes, largest, engine, optimizer, mechanism, build_budget(experiment))
 
 
 def build_budget(experiment: Experiment) -> Budget | None:

@@ -49,9 +49,8 @@ class Hospital:
             try:
                 mine = examples[part.to(trainer.device)]
                 loss = trainer.train(plan.parameters, mine, state, chance, steps[number])
-            except (
-                Exception
-            ) as error:  # of a user's own network, say: it counts like NaN, for this part alone
+            except Exception as error:
+                # A user's own network may refuse an image: that counts like NaN, for this part alone.
                 errors.append(error)
                 loss = torch.full((), math.nan, device=trainer.device)
                 trainer.model.values.fill_(math.nan)
@@ -72,20 +71,20 @@ class Hospital:
             else:
                 factor = torch.where(finite, clip_factor(norms[-1], plan.clip_bound), 0.0)
                 whole[0].addcmul_(update, factor.to(update.dtype))
-        if len(errors) == len(parts):
-            raise errors[-1]  # nothing of this hospital counts, so it may as well be absent
         sizes = torch.stack(norms)
         lost = ~torch.isfinite(sizes)
         sizes = sizes.nan_to_num(0.0, 0.0, 0.0)
+        if self.states:
+            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
+                self.states[number] = trainer.fresh_state()
+        if len(errors) == len(parts):
+            raise errors[-1]  # nothing of this hospital counts, so it may as well be absent
         if lost.any():
             why = f" ({type(errors[-1]).__name__}: {errors[-1]})" if errors else ""
             log.warning(
                 "round %d: %s: %d of %d intermediaries failed or gave NaN or infinity and count as nothing%s",
                 plan.round, self.name, int(lost.sum()), len(norms), why,
             )  # fmt: skip
-        if self.states:
-            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
-                self.states[number] = trainer.fresh_state()
         # One that is lost has no bit either: a hospital of which all are lost is as good as an absent one.
         bits = torch.where(lost, 0.0, (sizes <= (plan.clip_bound or 0.0)).double() - 0.5)
         return HospitalUpdate(

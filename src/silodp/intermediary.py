@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from silodp.settings import IntermediarySettings
+
+if TYPE_CHECKING:
+    from silodp.cohorts.cohort import HospitalData
 
 ESTIMATING = ("adaptive", "initial", "stable", "progressive")
 """Rules that read un-noised norms (as the authors do): their first round only measures."""
@@ -68,6 +72,13 @@ def most_intermediaries(samples: int, min_samples: int, patients: Tensor | None 
     while most < len(counts) and min(_dealt(counts, most + 1)[1]) >= min_samples:
         most += 1
     return most
+
+
+def room(hospitals: Iterable[HospitalData], min_samples: int) -> dict[str, int]:
+    """The largest v of each hospital, by name: how far its training images and patients go."""
+    return {
+        one.name: most_intermediaries(len(one.train), min_samples, one.train.patients) for one in hospitals
+    }
 
 
 def closed_form(noise_multiplier: float, parameters: int, hospitals: float) -> float:

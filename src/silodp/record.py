@@ -16,9 +16,9 @@ Metrics = dict[str, float]
 
 
 def round_record(
-    done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float
+    done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float, head: str
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl."""
+    """A line of metrics.jsonl; `head` is the ledger's hash of everything up to this round's releases."""
     release, unprotected = done.release, done.release.unprotected
     ratio = unprotected.ratio if unprotected else None
     return {
@@ -40,6 +40,7 @@ def round_record(
         "images": release.images,
         "training_seconds": round(done.seconds, 4),
         "seconds": round(seconds, 4),
+        "ledger": head,
     }
 
 

@@ -139,8 +139,8 @@ class _Run:
             experiment = experiment.change(cohort__kind="custom")
         if model is not None:
             experiment = experiment.change(model__kind="custom")
-        classes = experiment.cohort.filled().classes
-        self.cohort = (cohort or load_cohort(experiment.cohort, on_read)).check(classes)
+        given = cohort.check(experiment.cohort.classes) if cohort is not None else None
+        self.cohort = given or load_cohort(experiment.cohort, on_read)
         members = self.cohort.hospitals[: experiment.participation.members]
         images = sum(len(hospital.train) for hospital in members)
         self.experiment = experiment.resolve(
@@ -257,8 +257,8 @@ class _Run:
             # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
-            record = round_record(done, validation, self._spent(so_far), started - before)
-            record["ledger"] = ledger.head_after(done.release.events)
+            head = ledger.head_after(done.release.events)
+            record = round_record(done, validation, self._spent(so_far), started - before, head)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline

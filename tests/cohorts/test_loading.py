@@ -85,6 +85,14 @@ def test_every_image_is_in_one_place_and_is_the_one_in_the_file(tmp_path: Path) 
     assert len(seen) == 72
 
 
+def test_a_cohort_is_held_to_the_classes_that_were_agreed_on(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz", label=np.arange(72) % 3)
+    assert load_cohort(settings(path, classes=3)).hospitals
+    assert load_cohort(settings(path, classes=5)).hospitals
+    with pytest.raises(InputError, match=r"class 2, but cohort\.classes = 2, so that classes are 0 to 1"):
+        load_cohort(settings(path, classes=2))
+
+
 def test_the_same_settings_give_the_same_cohort(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz")
     first, again, other = (load_cohort(settings(path, seed=seed)) for seed in (0, 0, 1))

@@ -15,8 +15,9 @@ from torch import nn
 from silodp import Experiment, InputError, train
 from silodp.cohorts import load_cohort
 from silodp.inversion import AttackResult, AttackSettings, Search, invert
+from silodp.inversion.descent import total_variation
 from silodp.inversion.output import verdict, write_attack
-from silodp.inversion.search import Observed, flatten, invert_update, total_variation
+from silodp.inversion.search import Observed, flatten, invert_update
 from silodp.inversion.views import released
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon

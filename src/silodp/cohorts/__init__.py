@@ -16,7 +16,7 @@ __all__ = ["Cohort", "Examples", "HospitalData", "load_cohort"]
 
 
 def load_cohort(settings: CohortSettings, on_read: OnRead | None = None) -> Cohort:
-    """The cohort that `settings` describe.
+    """The cohort that `settings` describe, checked against them.
 
     Args:
         settings: as in an experiment.
@@ -34,10 +34,10 @@ def load_cohort(settings: CohortSettings, on_read: OnRead | None = None) -> Coho
                 f"cohort.path = {settings.path} with cohort.kind = {settings.kind}: synthetic images "
                 f"come from no file; set cohort.kind (`silodp data check {settings.path}` says which)"
             )
-        return _synthetic(settings)
+        return _synthetic(settings).check(settings.classes)
     from silodp.cohorts.loading import load_files
 
-    return load_files(settings, on_read)
+    return load_files(settings, on_read).check(settings.classes)
 
 
 @lru_cache(maxsize=1)  # for runs on the same data, as in the demo

@@ -91,7 +91,7 @@ class Cohort:
                 if values is not None and len(images) != len(values):
                     raise InputError(
                         f"cohort: {hospital} has {len(images)} images but {len(values)} {what}; "
-                        f"give one of the {what} an image"
+                        "give one for each image"
                     )
             parts = _divided(len(images), patients, shares, generator)
             members.append(

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from silodp.cohorts import Cohort, Examples, load_cohort
+from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
 from silodp.files import read_object
-from silodp.fitting import named_network, refuse_other_targets, trained_network
-from silodp.intermediary import closed_form, most_intermediaries
+from silodp.fitting import named_network, outputs, refuse_other_targets, trained_network
+from silodp.intermediary import closed_form, room
 from silodp.inversion.open_network import open_network
 from silodp.inversion.reading import layer_input, read_layer, rebuild
 from silodp.inversion.search import Guess, Observed, Search, invert_update
@@ -127,7 +127,7 @@ def invert(
     from silodp.training import device_named
 
     settings, place = settings or AttackSettings(), device_named(device)
-    cohort = load_cohort(experiment.cohort).check()
+    cohort = load_cohort(experiment.cohort)
     task = task_named(experiment.task)
     refuse_other_targets(cohort, task)
     victim = cohort.hospitals[0]
@@ -139,13 +139,13 @@ def invert(
     trained = trained_network(experiment, cohort, run) if run else named_network(experiment, cohort)
     own = FlatModel(trained, place)
     first = victim.train.images
-    outputs = task.outputs(torch.cat([hospital.train.targets for hospital in cohort.hospitals]))
+    wanted = outputs(experiment, cohort)
     size = (int(first.shape[2]), int(first.shape[3]))
     masks = victim.train.targets.ndim == 4
-    easy = FlatModel(open_network(first.shape[1], size, outputs, masks, settings.seed), place)
-    sizes = [len(hospital.train) for hospital in cohort.hospitals[: experiment.participation.members]]
-    v = _last_count(run) if run else _intermediaries(experiment, len(own), sizes)
-    delta = experiment.privacy.delta or delta_by_rule(len(sizes))
+    easy = FlatModel(open_network(first.shape[1], size, wanted, masks, settings.seed), place)
+    members = cohort.hospitals[: experiment.participation.members]
+    v = _last_count(run) if run else _intermediaries(experiment, len(own), members)
+    delta = experiment.privacy.delta or delta_by_rule(len(members))
     views = views_of(experiment, easy, own, task, victim, v, delta)
     chosen = [view for view in views if not settings.views or view.name in settings.views]
     if missing := set(settings.views) - {view.name for view in views}:
@@ -156,17 +156,17 @@ def invert(
     scores, guesses = {}, {}
     for view in chosen:
         model = own if view.own_network else easy
-        found = _guesses(model, task, attacked, view, others, outputs, settings, on_progress)
+        found = _guesses(model, task, attacked, view, others, wanted, settings, on_progress)
         scores[view.name], guesses[view.name] = _score(view, found, attacked, others, settings)
     truth = network_input(attacked.images)
     return AttackResult(experiment, settings, cohort.name, victim.name, v, scores, truth, guesses)
 
 
-def _intermediaries(experiment: Experiment, parameters: int, training_sizes: Sequence[int]) -> int:
+def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[HospitalData]) -> int:
     """v of an experiment that has not run: a fixed one, or where the rules settle."""
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
-    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, len(training_sizes)))
-    return max(1, min(wanted, most_intermediaries(min(training_sizes), rule.min_samples)))
+    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, len(members)))
+    return max(1, min(wanted, *room(members, rule.min_samples).values()))
 
 
 def _last_count(run: Path) -> int:

@@ -8,7 +8,6 @@ all its patches in that space. Reading it needs neither labels nor the loss, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import fold, pad, unfold
 
 from silodp.augmentation import affine_flip
+from silodp.inversion.descent import OnStep, descend, total_variation
 
 RANK = 1e-5  # singular values below this share of the first are rounding
 POWER_STEPS = 300
@@ -141,7 +141,7 @@ def rebuild(
     others: Tensor,
     iterations: int,
     generator: torch.Generator,
-    on_step: Callable[[], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Tensor:
     """The image whose layer input comes nearest to what was read.
 
@@ -159,18 +159,12 @@ def rebuild(
     wanted = reading.features
     count = min(PRIOR_IMAGES, 2 * iterations)  # a short search is worth no long preparation
     images = _linear_guess(network, reading, others.to(wanted.device), count, generator).requires_grad_()
-    optimizer = torch.optim.Adam([images], LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
-    for _ in range(iterations):
+
+    def cost() -> Tensor:
         distance = (layer_input(network, reading.layer, images) - wanted).square().sum()
-        cost = distance + SMOOTHNESS * total_variation(images) / images.std().clamp_min(1e-3)
-        (images.grad,) = torch.autograd.grad(cost, [images])
-        optimizer.step()
-        schedule.step()
-        with torch.no_grad():
-            images.clamp_(-1, 1)
-        if on_step is not None:
-            on_step()
+        return distance + SMOOTHNESS * total_variation(images) / images.std().clamp_min(1e-3)
+
+    descend(images, cost, iterations, LEARNING_RATE, on_step)
     return images.detach()
 
 
@@ -197,10 +191,3 @@ def _linear_guess(
     gram.diagonal().add_(RIDGE * gram.diagonal().mean())
     pixels = near(reading.features) @ torch.linalg.solve(gram, product)
     return fold(pixels.T[None].float(), (height, width), block, stride=block).clamp(-1, 1)
-
-
-def total_variation(images: Tensor) -> Tensor:
-    """Mean absolute difference of neighbouring pixels."""
-    down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
-    across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
-    return down + across

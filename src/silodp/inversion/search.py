@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from silodp.inversion.reading import total_variation
+from silodp.inversion.descent import OnStep, descend, total_variation
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-OnStep = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,11 @@ def _one_start(
     wanted = -update / update.norm().clamp_min(1e-30)
     images = observed.brightness + 0.3 * torch.randn(observed.shape, generator=generator)
     images = images.clamp(-1, 1).to(update.device).requires_grad_()
-    free = [images]
+    masks = []
     if targets is None:
         hidden = 0.01 * torch.randn(observed.target_shape, generator=generator)
         hidden = hidden.to(update.device).requires_grad_()
-        free.append(hidden)
-    optimizer = torch.optim.Adam(free, search.learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, search.iterations)
+        masks.append(hidden)
 
     def mismatch() -> Tensor:
         loss = observed.loss(network(images), targets if targets is not None else hidden.sigmoid())
@@ -109,16 +106,10 @@ def _one_start(
         cosine: Tensor = flat @ wanted / flat.norm().clamp_min(1e-30)
         return 1 - cosine
 
-    for _ in range(search.iterations):
-        cost = mismatch() + search.total_variation * total_variation(images)
-        for tensor, gradient in zip(free, torch.autograd.grad(cost, free), strict=True):
-            tensor.grad = gradient
-        optimizer.step()
-        schedule.step()
-        with torch.no_grad():
-            images.clamp_(-1, 1)
-        if on_step is not None:
-            on_step()
+    def cost() -> Tensor:
+        return mismatch() + search.total_variation * total_variation(images)
+
+    descend(images, cost, search.iterations, search.learning_rate, on_step, masks)
     return Guess(images.detach(), float(mismatch().detach()))
 
 

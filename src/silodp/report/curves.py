@@ -117,9 +117,12 @@ def epsilon_chart(run: Run) -> Chart | None:
         if rounds
     ]
     if lines and (statement.withdrawn or lines[0].points == lines[1].points):
-        why = "v changed, so an intermediary has none of its own" if statement.withdrawn else ""
-        name = f"one hospital; {why}" if why else "one hospital, not split: the same for an intermediary"
-        lines = [Line(name, lines[0].points, label=lines[0].label)]
+        why = (
+            "one hospital; v changed, so an intermediary has none of its own"
+            if statement.withdrawn
+            else "one hospital, not split: the same for an intermediary"
+        )
+        lines = [Line(why, lines[0].points, label=lines[0].label)]
     limit = run.experiment.budget
     # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
     fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)

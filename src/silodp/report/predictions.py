@@ -58,7 +58,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
 
     tell = on_progress or (lambda stage, done, total: None)
     try:
-        cohort = load_cohort(run.experiment.cohort, partial(tell, "reading files")).check()
+        cohort = load_cohort(run.experiment.cohort, partial(tell, "reading files"))
     except (InputError, OSError):
         return Predictions(f"{_unreadable(run)}, so the model's predictions are left out.")
     if not _is_the_same(cohort, run):

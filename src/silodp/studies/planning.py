@@ -138,6 +138,6 @@ def _content(base: Experiment, on_read: OnRead | None) -> str:
     from silodp.fitting import refuse_other_targets
     from silodp.tasks import task_named
 
-    cohort = load_cohort(base.cohort, on_read).check()
+    cohort = load_cohort(base.cohort, on_read)
     refuse_other_targets(cohort, task_named(base.task))
     return cohort.fingerprint()

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.experiment import Experiment
 from silodp.files import read_object
 from silodp.run_folder import RunFolder
 from silodp.studies.paper import METHODS, Task, noise_multipliers
+
+if TYPE_CHECKING:
+    from silodp.cohorts import HospitalData
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
@@ -134,23 +137,24 @@ class Plan:
         """The two that the paper prints, the headline first."""
         return ("dice", "iou") if self.task == "prostate" else ("auc", "accuracy")
 
+    @property
+    def _hospitals(self) -> tuple[HospitalData, ...]:
+        """Those that train; reads the cohort."""
+        from silodp.cohorts import load_cohort
+
+        return load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
+
     @cached_property
     def training_sizes(self) -> tuple[int, ...]:
         """Training images of each hospital that trains; reads the cohort."""
-        from silodp.cohorts import load_cohort
-
-        hospitals = load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
-        return tuple(len(hospital.train) for hospital in hospitals)
+        return tuple(len(hospital.train) for hospital in self._hospitals)
 
     @cached_property
     def most_intermediaries(self) -> int:
         """The largest v for which every hospital that trains has images and patients; reads the cohort."""
-        from silodp.cohorts import load_cohort
-        from silodp.intermediary import most_intermediaries
+        from silodp.intermediary import room
 
-        hospitals = load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
-        least = self.base.intermediaries.min_samples
-        return min(most_intermediaries(len(one.train), least, one.train.patients) for one in hospitals)
+        return min(room(self._hospitals, self.base.intermediaries.min_samples).values())
 
     @cached_property
     def parameters(self) -> int:
