@@ -25,7 +25,7 @@ from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
 from silodp.training import _Run
 
-SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2"]
+SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]
 
 
 def check_no_waiting(run: _Run) -> None:

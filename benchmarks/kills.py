@@ -36,7 +36,7 @@ from silodp.statement import read_statement
 BASE: dict[str, Any] = {
     "rounds": 5,
     "threads": 1,
-    "model": {"features": 2},
+    "model": {"features": 2, "levels": 1},
     "local": {"learning_rate": 0.01, "batch_size": 4},
     "intermediaries": {"rule": "fixed", "count": 2},
     "clipping": {"bound": 0.5},

@@ -48,7 +48,7 @@ def bare_loop(experiment: Experiment, intermediaries: int) -> float:
     return time.perf_counter() - started
 
 
-SMOKE = {"cohort.slices": 40, "cohort.image_size": 32, "model.features": 2}
+SMOKE = {"cohort.slices": 40, "cohort.image_size": 32, "model.features": 2, "model.levels": 1}
 
 
 def main(words: list[str]) -> None:

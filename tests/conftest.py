@@ -102,7 +102,7 @@ def experiment() -> Experiment:
         {
             "name": "tiny",
             "rounds": 3,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "local": {"learning_rate": 0.01, "batch_size": 4},
             "intermediaries": {"rule": "fixed", "count": 2},
             "clipping": {"bound": 0.5},
@@ -156,7 +156,7 @@ def in_a_process(
 def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["hypothesis", "pytest", "silodp.training"])
+    server.set_forkserver_preload(["hypothesis", "pytest", "silodp.training", "silodp.tasks.segmentation"])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process
@@ -165,6 +165,7 @@ def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
 def _with_environment(
     environment: dict[str, str], work: Callable[..., object], arguments: tuple[object, ...]
 ) -> None:
+    os.environ.clear()
     os.environ.update(environment)  # the server has that of the moment when it started
     work(*arguments)
 

@@ -15,22 +15,12 @@ from conftest import command_of, in_a_process
 from silodp.display import describe_round, show_epsilon
 from silodp.experiment import preset_names
 
-TINY = [
-    "--set",
-    "rounds=2",
-    "--set",
-    "cohort.slices=40",
-    "--set",
-    "cohort.image_size=32",
-    "--set",
-    "model.features=2",
-]
+SMALL = ("rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2")
+TINY = [word for change in SMALL for word in ("--set", change)]
 
 
 def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
-    done = in_a_process(
-        "run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path
-    )
+    done = silodp("run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["rounds"] == 2
@@ -40,7 +30,7 @@ def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
     folder = tmp_path / "runs/prostate-small-1"
     assert "seed = 5" in (folder / "experiment.toml").read_text()
 
-    again = in_a_process("resume", folder, "--device", "cpu")
+    again = silodp("resume", folder, "--device", "cpu")
     assert again.returncode == 0, again.stderr
     assert "ε for a hospital" in again.stdout
     assert "not covered by ε" in again.stdout
@@ -118,7 +108,7 @@ def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
-    many = [*TINY, "--set", "rounds=6"]
+    many = [*TINY, "--set", "rounds=6", "--set", "model.levels=1"]
     command = command_of("run", "demo", *many, "--out", "run")
     # Whoever runs the tests in the background may have had them ignore Ctrl-C; a person's terminal does not.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -133,7 +123,7 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     assert "go on with `silodp resume run`" in said
     assert "Traceback" not in said
     process.stderr.close()
-    done = silodp("resume", "run", "--json", cwd=tmp_path)
+    done = in_a_process("resume", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds"] == 6
 
@@ -203,14 +193,14 @@ def test_privacy_prints_the_papers_figures_and_the_hospitals(
 
 def test_privacy_as_a_table_has_the_hospital_first_and_names_the_accountant() -> None:
     done = in_a_process(
-        "privacy", "--noise-multiplier", 0.5, "--hospitals", 6, "--intermediaries", 15, "--accountant", "prv"
+        "privacy", "--noise-multiplier", 1, "--hospitals", 20, "--intermediaries", 12, "--accountant", "prv"
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     rows = [line for line in lines if line.strip().startswith(("hospital", "intermediary"))]
-    assert "45,383.5" in rows[0]
+    assert "7,478.2" in rows[0]
     assert "exact" in rows[0]
-    assert "224.7" in rows[1]
+    assert "72.4" in rows[1]
     assert "prv" in rows[1]
     assert "prv has no answer: ε is too large for it" in done.stdout
 

@@ -18,6 +18,8 @@ from silodp.experiment import cohort_settings
 from silodp.settings import CohortSettings
 
 HOSPITALS = ("Aarhus", "Bern", "Cork")
+SMALL = ("rounds=1", "model.features=2", "model.levels=1", "cohort.image_size=32")
+TINY = [word for change in SMALL for word in ("--set", change)]
 
 
 def silodp(
@@ -55,8 +57,7 @@ def test_check_then_train_with_what_it_says(files: Path, tmp_path: Path) -> None
     assert "6 / 2 / 2" in checked.stdout
     (line,) = [line for line in checked.stdout.splitlines() if line.startswith("to train on it: ")]
     settings = line.removeprefix("to train on it: ").split()
-    tiny = ["--set", "rounds=1", "--set", "model.features=2", "--set", "cohort.image_size=32"]
-    trained = silodp("run", "prostate-small", *settings, *tiny, "--out", "run", cwd=tmp_path)
+    trained = silodp("run", "prostate-small", *settings, *TINY, "--out", "run", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert "data: folder, 30 images" in trained.stdout
     assert "simulated" not in trained.stdout.split("ε for a hospital")[0]
@@ -88,8 +89,8 @@ def test_check_names_every_bad_file_and_fails(files: Path, tmp_path: Path) -> No
 
 
 def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None:
-    for name, how in (("page.html", in_a_process), ("sheet.png", command_line)):
-        done = silodp("data", "preview", "files", "--out", name, cwd=tmp_path, how=how)
+    for name in ("page.html", "sheet.png"):
+        done = silodp("data", "preview", "files", "--out", name, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "shows patients' images" in done.stdout
     page = (tmp_path / "page.html").read_text()
@@ -100,15 +101,12 @@ def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None
 
 
 def test_prepare_then_train_without_the_files(files: Path, tmp_path: Path) -> None:
-    words = ("data", "prepare", "files", "--out", "ready", "--set", "image_size=32")
-    done = silodp(*words, cwd=tmp_path, how=in_a_process)
+    done = silodp("data", "prepare", "files", "--out", "ready", "--set", "image_size=32", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "30 images of (1, 32, 32) in ready" in done.stdout
     settings = done.stdout.splitlines()[-1].removeprefix("train on them with: ").split()
     files.rename(tmp_path / "gone")
-    tiny = ["--set", "rounds=1", "--set", "model.features=2"]
-    trained = silodp("run", "prostate-small", *settings, *tiny, "--set", "cohort.image_size=32", "--json",
-                     "--out", "run", cwd=tmp_path)  # fmt: skip
+    trained = silodp("run", "prostate-small", *settings, *TINY, "--json", "--out", "run", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert json.loads(trained.stdout)["cohort"]["hospitals"] == 3
     again = silodp("data", "check", "ready", cwd=tmp_path)

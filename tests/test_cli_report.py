@@ -13,13 +13,15 @@ from conftest import blob_cohort
 
 from silodp import Experiment, train
 
+TREE = {"rounds": 1, "model": {"features": 2, "levels": 1}, "intermediaries": {"rule": "fixed"}}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs in one folder, as `silodp demo` leaves them."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        tree = {"rounds": 1, "model": {"features": 2}, "intermediaries": {"rule": "fixed"}, "seed": seed}
+        tree = TREE | {"seed": seed}
         train(Experiment.build(tree), cohort=blob_cohort(), out=folder / f"seed-{seed}", device="cpu")
     return folder
 
@@ -120,7 +122,7 @@ def test_patients_images_only_where_they_are_asked_for(
     marked[:, 8:20, 8:20] = 1
     np.savez(tmp_path / "files.npz", image=pixels, mask=marked, hospital=np.repeat(["Aarhus", "Bern"], 20))
     form = {"kind": "npz", "path": str(tmp_path / "files.npz")}
-    tree = {"rounds": 1, "cohort": form, "model": {"features": 2}, "intermediaries": {"rule": "fixed"}}
+    tree = TREE | {"cohort": form}
     run = train(Experiment.build(tree), out=tmp_path / "run", device="cpu").folder
     warning = "This page shows patients&#39; images"
     for options, shown, says in (

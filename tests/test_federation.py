@@ -142,7 +142,7 @@ def test_by_default_nothing_but_releases_reaches_the_server(
         {
             "rounds": 8,
             "diagnostics": diagnostics,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "local": {"batch_size": 4, "learning_rate": 0.01},
             "server": {"optimizer": optimizer},
         }
@@ -167,7 +167,12 @@ def test_the_authors_rules_do_let_something_past_the_door_and_the_ledger_says_so
 ) -> None:
     """The same instrument must see the leaks that are there."""
     experiment = Experiment.build(
-        {"rounds": 4, "model": {"features": 2}, "local": {"batch_size": 4}, section: {"rule": rule}}
+        {
+            "rounds": 4,
+            "model": {"features": 2, "levels": 1},
+            "local": {"batch_size": 4},
+            section: {"rule": rule},
+        }
     )
     cohort = blob_cohort(images=30)
     first = trace(experiment, cohort, tmp_path / "a", monkeypatch)
@@ -357,7 +362,7 @@ def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) ->
         {
             "privacy": {"level": "sample"},
             "local": {"batch_size": 4, "epochs": epochs},
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
         }
     )
     sizes = [3, 9, 26]

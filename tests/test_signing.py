@@ -27,7 +27,7 @@ from silodp.signing import PASSWORD, SIGNATURE, STATEMENT, key_fingerprint, sign
 EXPERIMENT = Experiment.build(
     {
         "rounds": 4,
-        "model": {"features": 2},
+        "model": {"features": 2, "levels": 1},
         "local": {"batch_size": 4},
         "intermediaries": {"rule": "fixed", "count": 2},
     }

@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     experiment = Experiment.build(
         {
             "rounds": 4,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "local": {"batch_size": 4},
             "intermediaries": {"rule": "fixed", "count": 2},
         }
@@ -144,7 +144,7 @@ def test_unprotected_statistics_are_named(cohort: Cohort, tmp_path: Path) -> Non
     experiment = Experiment.build(
         {
             "rounds": 2,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "clipping": {"rule": "median"},
             "intermediaries": {"rule": "adaptive"},
         }
@@ -168,7 +168,7 @@ def test_the_budget_is_read_back_at_its_own_delta_and_neighbours(cohort: Cohort,
     experiment = Experiment.build(
         {
             "rounds": 2,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "intermediaries": {"rule": "fixed", "count": 2},
             "budget": {"epsilon": 1e4, "delta": 0.001, "neighbours": "replace-one"},
         }
@@ -219,7 +219,7 @@ def test_a_run_with_members_is_in_order_and_says_how_many_trained(rule: str, tmp
     experiment = Experiment.build(
         {
             "rounds": 2,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "local": {"batch_size": 4},
             "intermediaries": {"rule": "fixed"},
             "participation": {"members": 2, "rule": rule, "rate": 0.5},

@@ -30,7 +30,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, byte
         {
             "rounds": 4,
             "checkpoint_every": 2,
-            "model": {"features": 2},
+            "model": {"features": 2, "levels": 1},
             "local": {"learning_rate": 0.01, "batch_size": 4},
             "intermediaries": {"rule": "fixed", "count": 2},
             "privacy": {"entropy": "system"},

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, command_line, forked, in_a_process, kill_after
+from conftest import Killed, blob_cohort, command_line, forked, kill_after
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.tracking import flat_settings, tracked
@@ -385,7 +384,7 @@ def test_no_password_is_kept(uri: str, kept: str) -> None:
 
 
 TINY = ["--set", "rounds=2", "--set", "cohort.slices=40", "--set", "cohort.image_size=32"]
-TINY += ["--set", "model.features=2", "--device", "cpu"]
+TINY += ["--set", "model.features=2", "--set", "model.levels=1", "--device", "cpu"]
 
 
 def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,17 +396,21 @@ def test_without_mlflow_the_way_to_it_is_named(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
+def succeed(folder: Path, *words: str) -> None:
+    done = command_line(*words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "fail" not in done.stderr
+
+
 def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no address set, MLflow's data lie in the folder that the command was given in."""
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
         monkeypatch.delenv(name)
 
-    def silodp(how: Callable[..., Any], *arguments: str) -> None:
-        done = how(*arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "fail" not in done.stderr
-
-    silodp(in_a_process, "run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
+    words = ("run", "prostate-small", *TINY, "--out", "run", "--tensorboard", "--mlflow")
+    process = forked(succeed, tmp_path, *words)
+    process.join()
+    assert process.exitcode == 0
     folder = tmp_path / "run"
     told = in_tensorboard(folder)
     assert [step for step, _ in told["epsilon/hospital"]] == [1, 2]
@@ -416,5 +419,5 @@ def test_the_command_line_tracks_out_of_the_box(tmp_path: Path, monkeypatch: pyt
     assert in_mlflow(folder).keys() == told.keys()
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     shutil.rmtree(folder / "tensorboard")
-    silodp(command_line, "resume", "run", "--tensorboard", "--device", "cpu")
+    succeed(tmp_path, "resume", "run", "--tensorboard", "--device", "cpu")
     assert in_tensorboard(folder) == told

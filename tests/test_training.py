@@ -69,7 +69,8 @@ def test_both_epsilons_are_the_closed_form(experiment: Experiment, cohort: Cohor
 
 def test_the_written_experiment_gives_the_same_result_again(tmp_path: Path) -> None:
     first = Experiment.build(
-        {"rounds": 2, "cohort": {"slices": 40, "image_size": 32}, "model": {"features": 2}}, {"seed": 3}
+        {"rounds": 2, "cohort": {"slices": 40, "image_size": 32}, "model": {"features": 2, "levels": 1}},
+        {"seed": 3},
     )
     one = train(first, out=tmp_path / "one", device="cpu")
     two = train(Experiment.load(one.folder / "experiment.toml"), out=tmp_path / "two", device="cpu")
@@ -170,7 +171,7 @@ def test_v_is_capped_where_data_ends_and_log_and_metrics_say_so(
 
 def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Path) -> None:
     result = train(
-        Experiment.build({"rounds": 2, "model": {"features": 2}}),
+        Experiment.build({"rounds": 2, "model": {"features": 2, "levels": 1}}),
         cohort=cohort,
         out=tmp_path / "run",
         device="cpu",
@@ -363,8 +364,9 @@ def test_one_validation_image_is_refused_where_batchnorm_cannot_use_it(
 ) -> None:
     first = cohort.hospitals[0]
     lonely = replace(first, validation=first.validation[:1])
+    deep = experiment.change(model__levels=4)  # at whose bottom an image of 16² is one pixel
     with pytest.raises(InputError, match="cannot train on 1 images"):
-        train(experiment, cohort=Cohort("one", (lonely,)), out=tmp_path / "run", device="cpu")
+        train(deep, cohort=Cohort("one", (lonely,)), out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
@@ -469,7 +471,7 @@ def test_training_never_touches_the_training_images_of_who_does_not_train(
     cohort = blob_cohort(4)
     if changes.get("privacy__level"):
         changed = Experiment.build(
-            {"rounds": 2, "model": {"features": 2}, "privacy": {"level": "sample"}},
+            {"rounds": 2, "model": {"features": 2, "levels": 1}, "privacy": {"level": "sample"}},
             {"participation.members": 2},
         )
     else:

@@ -87,10 +87,11 @@ _COHORT_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class ModelSettings(Settings):
-    """The network. `features` is its width; growth and blocks belong to densenet."""
+    """The network. `features` is its width; levels belong to unet, growth and blocks to densenet."""
 
     kind: Literal["unet", "densenet", "custom"] = "unet"
     features: Annotated[int, Field(ge=1, le=1024)] = 8
+    levels: Annotated[int, Field(ge=1, le=8)] = 4  # how often a unet halves the image
     growth: Annotated[int, Field(ge=1, le=256)] = 32
     blocks: tuple[Count, ...] = (6, 12, 24, 16)
     norm: Literal["batch", "group", "instance"] = "batch"

@@ -273,6 +273,7 @@ def test_what_a_kill_leaves_is_swept_after_a_day(files: Files, tmp_path: Path) -
     for folder in (old, young):
         folder.mkdir(parents=True)
     os.utime(old, (1, 1))
+    (cache / ".part-gone").symlink_to("nowhere")  # as one that is finished while it is looked at
     cached_store(files.catalogue(), SETTINGS, cache)
     assert not old.exists()
     assert young.exists()

@@ -184,7 +184,7 @@ def _prepared(work: Path, pixels: Any) -> dict[str, Specimen]:
 
 
 def _runs(work: Path) -> dict[str, Specimen]:
-    tree = {"name": "tiny", "rounds": 2, "model": {"features": 2}, "local": {"batch_size": 4}}
+    tree = {"name": "tiny", "rounds": 2, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4}}
     data = {"kind": "synthetic-mri", "slices": 60, "image_size": 32, "hospitals": 2}
     parts = {"intermediaries": {"rule": "fixed", "count": 2}, "clipping": {"bound": 0.5}, "threads": 1}
     experiment = Experiment.build(tree | parts | {"cohort": data})

@@ -29,7 +29,7 @@ MRI = {
     "rounds": 3,
     "threads": 1,
     "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
-    "model": {"features": 2},
+    "model": {"features": 2, "levels": 1},
     "local": {"learning_rate": 0.02, "batch_size": 4},
     "intermediaries": {"rule": "fixed", "count": 2},
     "clipping": {"rule": "fixed", "bound": 0.5},
@@ -146,7 +146,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )  # fmt: skip
     named = zip(ODD, blob_cohort(3).hospitals, strict=True)
     odd = Cohort("odd", tuple(replace(hospital, name=name) for name, hospital in named))
-    sample = {"rounds": 1, "model": {"features": 2}, "privacy": {"level": "sample"}, "name": "odd"}
+    network = {"features": 2, "levels": 1}
+    sample = {"rounds": 1, "model": network, "privacy": {"level": "sample"}, "name": "odd"}
     train(Experiment.build(sample), cohort=odd, out=folder / "odd", device="cpu")
     return {name: folder / name for name in (*experiments, "unfinished", "odd")}
 

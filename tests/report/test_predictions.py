@@ -22,7 +22,7 @@ TREES: dict[str, dict[str, Any]] = {
     "segmentation": {
         "rounds": 2,
         "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
-        "model": {"features": 2},
+        "model": {"features": 2, "levels": 1},
         "local": {"learning_rate": 0.02, "batch_size": 4},
         "privacy": {"noise_multiplier": 0.0},
     },

@@ -18,7 +18,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Of four hospitals two train, each in three of four rounds; v and C are steered by un-noised norms."""
     tree = {
         "rounds": 2,
-        "model": {"features": 2},
+        "model": {"features": 2, "levels": 1},
         "participation": {"members": 2, "rule": "poisson", "rate": 0.75},
         "intermediaries": {"rule": "adaptive"},
         "clipping": {"rule": "median"},

@@ -206,7 +206,7 @@ def test_a_killed_study_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """SIGKILL in the middle: finished runs stay as they are, the one at work goes on from its checkpoint."""
     words = [
         "study", "table1-prostate", "--scale", "smoke", "--only", "fedavg", "--jobs", "1", "--device", "cpu",
-        "--out", str(tmp_path), "--set", "rounds=6", "--set", "checkpoint_every=1",
+        "--out", str(tmp_path), "--set", "rounds=6", "--set", "checkpoint_every=1", "--set", "model.levels=1",
     ]  # fmt: skip
     process = forked(command_line, *words)
     deadline = time.monotonic() + 120

@@ -83,9 +83,9 @@ def test_one_step_drifts_as_far_as_the_law_says(folder: Path) -> None:
     assert len({row["drift"] for row in sample}) == len(sample)  # other noise in each repetition
     last = max(float(row["law"]) for row in sample)
     assert last == pytest.approx(float(sample[0]["law"]) * math.sqrt(STEPS), rel=1e-4)
-    # η·zc/K·√d with η = 1, c = 0.2, K = 4 and d = 7600; for a round zC/N·√d with C = 1, N = 6.
-    assert float(sample[0]["law"]) == pytest.approx(0.5 * 0.2 / 4 * math.sqrt(7600), rel=1e-5)
-    assert float(first[-1]["law"]) == pytest.approx(0.5 / 6 * math.sqrt(7600), rel=1e-5)
+    # η·zc/K·√d with η = 1, c = 0.2, K = 4 and d = 7317; for a round zC/N·√d with C = 1, N = 6.
+    assert float(sample[0]["law"]) == pytest.approx(0.5 * 0.2 / 4 * math.sqrt(7317), rel=1e-5)
+    assert float(first[-1]["law"]) == pytest.approx(0.5 / 6 * math.sqrt(7317), rel=1e-5)
 
 
 def test_the_table_says_what_the_files_hold(folder: Path) -> None:

@@ -169,9 +169,8 @@ def test_one_images_gradient_is_clipped_whole_over_its_masks(quantile: float) ->
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sample_level_trains_on_many_masks(dtype: torch.dtype, tmp_path: Path) -> None:
-    experiment = plain(
-        rounds=2, model={"features": 2, "norm": "group"}, privacy={"level": "sample", "noise_multiplier": 1.0}
-    )
+    network = {"features": 2, "levels": 1, "norm": "group"}
+    experiment = plain(rounds=2, model=network, privacy={"level": "sample", "noise_multiplier": 1.0})
     cohort = Cohort.from_tensors({name: glands(10, 2, dtype=dtype) for name in "ab"})
     result = train(experiment, cohort=cohort, out=tmp_path / "run")
     assert {"dice_1", "dice_2"} < set(result.test)

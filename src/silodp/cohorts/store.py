@@ -11,6 +11,7 @@ files are not even opened.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -312,5 +313,6 @@ def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
 def _sweep(cache: Path) -> None:
     """Removes what a kill left behind."""
     for left in cache.glob(".part-*"):
-        if time.time() - left.stat().st_mtime > ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # whoever made it may just have finished
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The paper's U-Net at any width: five double-convolution levels, transposed convolutions up."""
+"""The paper's U-Net at any width and depth: double convolutions, transposed convolutions up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from silodp.errors import InputError
 from silodp.models.norm import norm_layer
-
-LEVELS = 4
 
 
 def _block(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
@@ -23,11 +21,15 @@ def _block(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """U-Net with `features` channels at full resolution; 32 is the paper's (7.76 M parameters)."""
+    """U-Net with `features` channels at full resolution, which it halves `levels` times.
 
-    def __init__(self, channels: int, outputs: int, features: int, norm: str) -> None:
+    32 and 4 are the paper's (7.76 M parameters).
+    """
+
+    def __init__(self, channels: int, outputs: int, features: int, norm: str, levels: int = 4) -> None:
         super().__init__()
-        widths = [features * 2**level for level in range(LEVELS + 1)]
+        self.levels = levels
+        widths = [features * 2**level for level in range(levels + 1)]
         self.down = nn.ModuleList(
             _block(below, width, norm) for below, width in zip([channels, *widths], widths, strict=False)
         )
@@ -36,16 +38,16 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(features, outputs, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.shape[-1] % 2**LEVELS or images.shape[-2] % 2**LEVELS:
+        if images.shape[-1] % 2**self.levels or images.shape[-2] % 2**self.levels:
             raise InputError(
                 f"model.kind = unet: images of {tuple(images.shape[-2:])} pixels; "
-                f"height and width must be multiples of {2**LEVELS}"
+                f"height and width must be multiples of {2**self.levels} (model.levels = {self.levels})"
             )
         skipped: list[Tensor] = []
         x = images
         for level, block in enumerate(self.down):
             x = block(nn.functional.max_pool2d(x, 2) if level else x)
             skipped.append(x)
-        for level in reversed(range(LEVELS)):
+        for level in reversed(range(self.levels)):
             x = self.merge[level](torch.cat([self.up[level](x), skipped[level]], dim=1))
         return self.head(x)  # type: ignore[no-any-return]

@@ -41,22 +41,18 @@ def pld(exposure: Exposure, delta: float) -> float:
 
     relations = dp_accounting.NeighboringRelation
     relation = relations.REPLACE_ONE if exposure.neighbours == "replace-one" else relations.ADD_OR_REMOVE_ONE
-    # The losses of one round reach about this far; half a million points on the way are enough.
+    # One round's losses reach about `widest` and all rounds' about the exact ε, each on so many grid points.
     widest = max(square + 20 * math.sqrt(square) for square, _ in exposure.own_squares)
-    epsilon, finest = exact(exposure, delta), max(1e-4, widest / 2**19)
-    for _ in range(3):
-        interval = max(epsilon / 20_000, finest)
-        accountant = PLDAccountant(relation, interval)
-        for square, count in exposure.squares:
-            release = dp_accounting.GaussianDpEvent(1 / math.sqrt(square))
-            if exposure.rate < 1:
-                release = dp_accounting.PoissonSampledDpEvent(exposure.rate, release)
-            accountant.compose(release, count)
-        epsilon = float(accountant.get_epsilon(delta))
-        if not math.isfinite(epsilon):
-            raise Unable("its grid does not reach so far")
-        if interval <= max(epsilon / 10_000, finest):
-            break
+    interval = max(1e-4, widest / 2**14, exact(exposure, delta) / 2**22)
+    accountant = PLDAccountant(relation, interval)
+    for square, count in exposure.squares:
+        release = dp_accounting.GaussianDpEvent(1 / math.sqrt(square))
+        if exposure.rate < 1:
+            release = dp_accounting.PoissonSampledDpEvent(exposure.rate, release)
+        accountant.compose(release, count)
+    epsilon = float(accountant.get_epsilon(delta))
+    if not math.isfinite(epsilon):
+        raise Unable("its grid does not reach so far")
     return epsilon
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -113,6 +114,7 @@ def compose(
     return Page(html.strip() + "\n", shows_patients)
 
 
+@cache  # templates are compiled once, however many pages follow
 def _environment() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -23,7 +23,7 @@ _BASES: dict[tuple[Task, Scale], tuple[str, dict[str, Any]]] = {
     ("prostate", "smoke"): (
         "demo",
         {
-            "rounds": 2, "cohort.slices": 48, "cohort.image_size": 32, "model.features": 1,
+            "rounds": 2, "cohort.slices": 48, "cohort.image_size": 32, "model.features": 4, "model.levels": 2,
             "local.batch_size": 4,
         },
     ),

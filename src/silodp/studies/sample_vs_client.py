@@ -54,7 +54,7 @@ _SMALL = {"cohort.slices": 240, "rounds": 20, "local.batch_size": 8}
 _SIZES: dict[Scale, _Size] = {
     "smoke": _Size(
         {
-            "cohort.slices": 60, "cohort.image_size": 32, "model.features": 1, "rounds": 3,
+            "cohort.slices": 60, "cohort.image_size": 32, "model.features": 4, "rounds": 3,
             "local.batch_size": 4,
         }, 6, 2,
     ),
