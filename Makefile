@@ -27,6 +27,8 @@ browser:
 	echo "make: the tests need chromium and chromedriver, which could not be installed here;" \
 	  "install Debian's packages $(BROWSER), or what your system calls them, and run make again" >&2; exit 1
 
+# Tests start many processes: each would compile the package again where the environment forbids to keep it.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.installed-dev browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

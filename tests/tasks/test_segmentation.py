@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from monai.losses import DiceLoss
 from monai.metrics import DiceMetric, HausdorffDistanceMetric, MeanIoU
 from torch import Tensor
 
@@ -100,6 +101,24 @@ def test_the_loss_is_soft_dice_over_the_whole_batch() -> None:
     probable = 1 / (1 + torch.exp(-logits))
     dice = 2 * (probable * masks).sum() / (probable.sum() + masks.sum())
     assert float(SEGMENTATION.loss(logits, masks)) == pytest.approx(1 - float(dice), abs=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), masks=st.integers(1, 3), share=st.sampled_from([0.0, 0.1, 0.6, 1.0]))
+def test_loss_and_gradient_are_monais(seed: int, masks: int, share: float) -> None:
+    chance = torch.Generator().manual_seed(seed)
+    logits = torch.randn(4, masks, 8, 8, generator=chance).requires_grad_()
+    truth = (torch.rand(4, masks, 8, 8, generator=chance) < share).float()
+    for ours, theirs in (
+        (SEGMENTATION.loss(logits, truth), DiceLoss(sigmoid=True, batch=True)(logits, truth)),
+        (
+            SEGMENTATION.image_losses(logits, truth),
+            DiceLoss(sigmoid=True, reduction="none")(logits, truth).flatten(1).mean(1),
+        ),
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+        gradients = [torch.autograd.grad(loss.sum(), logits)[0] for loss in (ours, theirs)]
+        torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-8)
 
 
 def test_the_loss_of_a_sure_and_right_network_is_nothing() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from monai.metrics import compute_confusion_matrix_metric, compute_roc_auc, get_confusion_matrix
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -21,6 +20,8 @@ _CONFUSION = ("sensitivity", "specificity", "f1 score")
 
 
 def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
+
     classes = logits.shape[1]
     truth = one_hot(labels.long(), classes)
     predicted = logits.argmax(1)
@@ -44,6 +45,8 @@ def _auc(logits: Tensor, truth: Tensor, column: int) -> float:
 
     NaN also where an output is NaN: ranks of NaN are those of the images' order, so that AUC could be 1.
     """
+    from monai.metrics import compute_roc_auc
+
     if len(set(truth.tolist())) < 2:
         return math.nan
     others = [other for other in range(logits.shape[1]) if other != column]
