@@ -135,14 +135,19 @@ def test_a_network_with_too_few_or_many_outputs_is_refused(
 def test_overlapping_masks_are_learnt_each(
     dtype: torch.dtype, channels: int, augmentation: str, tmp_path: Path
 ) -> None:
+    """With sixteen other seeds the Dice of the first mask were 0.96 ± 0.06, of the second 1.000 ± 0.001.
+
+    Held to five standard deviations below: the whole image taken for the first mask would have 0.48.
+    """
     members = {
         name: glands(40, 2, channels, dtype, seed=number) for number, name in enumerate(("north", "south"))
     }
     local = {"learning_rate": 0.01, "batch_size": 4, "augmentation": augmentation}
-    result = train(plain(local=local, rounds=12), cohort=Cohort.from_tensors(members), out=tmp_path / "run")
+    experiment = plain(local=local, rounds=20, model={"features": 4, "levels": 2})
+    result = train(experiment, cohort=Cohort.from_tensors(members), out=tmp_path / "run")
     assert set(result.test) == {"dice", "iou", "dice_1", "dice_2", "hd95"}
-    assert result.test["dice_1"] > 0.8
-    assert result.test["dice_2"] > 0.8
+    assert result.test["dice_1"] > 0.65
+    assert result.test["dice_2"] > 0.65
     assert result.test["dice"] == pytest.approx((result.test["dice_1"] + result.test["dice_2"]) / 2)
 
 
