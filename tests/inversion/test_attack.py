@@ -37,7 +37,7 @@ SEEN = ("control", "DP-FedAvg", "intermediaries")
 
 @pytest.fixture(scope="module", params=list(SMALL))
 def attacked(request: pytest.FixtureRequest) -> AttackResult:
-    settings = AttackSettings(images=2, views=SEEN, search=Search(restarts=1, iterations=200))
+    settings = AttackSettings(images=2, views=SEEN, search=Search(restarts=1, iterations=300))
     experiment = SMALL[request.param].change(privacy__noise_multiplier=0.3)
     return invert(experiment, settings=settings)
 
