@@ -94,7 +94,7 @@ def main(words: list[str]) -> None:
             if number >= 2:  # v has settled, kernels are chosen
                 over_fast.append(done.seconds / fast)
                 over_precise.append(done.seconds / precise)
-                rates.append(done.release.images / done.seconds)
+                rates.append(sum(run.federation.hospitals.values()) / done.seconds)
                 print(
                     f"v {done.plan.intermediaries}: round {done.seconds:.2f} s, bf16 loop {fast:.2f} s",
                     flush=True,

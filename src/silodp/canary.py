@@ -17,15 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from silodp.clipping import ROUNDING
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.experiment import Experiment
-from silodp.federation import Round, found_federation
+from silodp.federation import Round, build_mechanism, found_federation
 from silodp.hospital import Hospital
 from silodp.intermediary import first_count
 from silodp.local_training import LocalTrainer
+from silodp.mechanism import Mechanism
+from silodp.messages import Contribution, RoundPlan
 from silodp.parameters import FlatModel
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.ledger import Ledger
@@ -47,23 +49,27 @@ class WithCanary(InProcess):
     observer who knows their data computes it from the released model.
     """
 
-    def __init__(self, hospitals: Sequence[Hospital], direction: Tensor) -> None:
+    def __init__(self, hospitals: Sequence[Hospital], mechanism: Mechanism, direction: Tensor) -> None:
         super().__init__(hospitals)
+        self.mechanism = mechanism
         self.direction = direction
         self.sent = 0
         self.known = 0.0, 0.0
 
-    def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
-        honest = tuple(name for name in plan.participants if name != _CANARY)
-        self.known = 0.0, 0.0
-        for update in super().train(replace(plan, participants=honest)):
-            along, bits = self.known
-            self.known = along + project(update.clipped_sum, self.direction), bits + update.bits
-            yield update
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        along, bits = self.known = 0.0, 0.0
+        for answer in super().train(plan, [name for name in asked if name != _CANARY], diagnose=diagnose):
+            clipped, own_bits = self.mechanism.opened(plan, answer.numbers)
+            along, bits = self.known = along + project(clipped, self.direction), bits + own_bits
+            yield answer
         if self.sent:
             assert plan.clip_bound is not None, "both rules fix C before the round"
-            # Every norm is C, so every bit says «norm ≤ C».
-            yield HospitalUpdate(_CANARY, self.sent * plan.clip_bound * self.direction, self.sent / 2, 0)
+            # Every norm is C but for rounding, so every bit says «norm ≤ C».
+            longest = plan.clip_bound * ROUNDING * self.direction
+            numbers, _ = self.mechanism.encode(plan, (longest.clone() for _ in range(self.sent)))
+            yield Contribution(_CANARY, plan.round, plan.digest, numbers)
 
 
 class Bench:
@@ -101,10 +107,11 @@ class Bench:
         trainer = LocalTrainer(model, task_named("segmentation"), self.experiment.local)
         direction = torch.randn(len(model), generator=generator(_CPU, seed, "canary"))
         cohort = _cohort(seed, hospitals, self.parts * split.min_samples)
+        mechanism = build_mechanism(self.experiment, [len(one.train) for one in cohort.hospitals])
         self.honest = [
-            Hospital(data, trainer, signs(len(model), _CPU), seed) for data in cohort.hospitals[1:]
+            Hospital(data, trainer, mechanism, signs(len(model), _CPU), seed) for data in cohort.hospitals[1:]
         ]
-        self.engine = WithCanary(self.honest, direction / direction.norm())
+        self.engine = WithCanary(self.honest, mechanism, direction / direction.norm())
         self.federation = found_federation(self.experiment, cohort, self.engine)
 
     def observe(self, runs: int, on_run: OnRun | None = None) -> tuple[dict[int, Numbers], Epsilon]:

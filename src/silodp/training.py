@@ -21,7 +21,7 @@ from silodp.cohorts.description import describe, in_short
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.federation import State, found_federation
+from silodp.federation import State, build_mechanism, found_federation
 from silodp.fitting import named_network, outputs, refuse_misfit, refuse_other_kinds, refuse_other_targets
 from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer
@@ -162,11 +162,15 @@ class _Run:
         self.trainer = LocalTrainer(self.model, self.task, experiment.local, at_samples)
         least, wanted = experiment.intermediaries.min_samples, outputs(experiment, self.cohort)
         refuse_misfit(self.trainer, self.cohort, least, wanted)
+        mechanism = build_mechanism(self.experiment, [len(hospital.train) for hospital in members])
         sketch_signs = signs(len(self.model), device)
         self.engine = InProcess(
-            [Hospital(data, self.trainer, sketch_signs, experiment.seed) for data in self.cohort.hospitals]
+            [
+                Hospital(data, self.trainer, mechanism, sketch_signs, experiment.seed)
+                for data in self.cohort.hospitals
+            ]
         )
-        self.federation = found_federation(self.experiment, self.cohort, self.engine)
+        self.federation = found_federation(self.experiment, self.cohort, self.engine, self.model.identity)
         self.state = self.federation.first_state(self.model.values.clone())
         self.best_round = 0
         self.best_value = -math.inf
@@ -174,7 +178,7 @@ class _Run:
         self.identity = {
             "experiment": self.experiment.to_toml(),
             "cohort": self.cohort.fingerprint(),
-            "model": repr([(name, tuple(p.shape)) for name, p in self.model.module.named_parameters()]),
+            "model": self.model.identity,
         }
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
@@ -246,6 +250,8 @@ class _Run:
         for done in () if self._is_over else self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
+            for name, reason in done.release.ignored:
+                log.warning("round %d: an answer of %s is ignored: %s", done.plan.round, name, reason)
             if done.capped and done.plan.intermediaries != capped_at:
                 capped_at = done.plan.intermediaries
                 log.warning(
@@ -258,7 +264,8 @@ class _Run:
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             head = ledger.head_after(done.release.events)
-            record = round_record(done, validation, self._spent(so_far), started - before, head)
+            sizes, epsilon = self.federation.hospitals, self._spent(so_far)
+            record = round_record(done, sizes, validation, epsilon, started - before, head)
             headline = record["validation"]["mean"][self.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
