@@ -15,23 +15,20 @@ from torch import Tensor
 
 import silodp.federation
 from silodp import Cohort, Experiment, resume, train
+from silodp.building import build
 from silodp.clipping import share_noise
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.federation import Federation, State, build_mechanism, found_federation
+from silodp.federation import Federation, State, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
 from silodp.lattice import sensitivity, spacing
-from silodp.local_training import LocalTrainer, batch_count, planned_steps
+from silodp.local_training import batch_count, planned_steps
 from silodp.mechanism import Mechanism, Unprotected
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.models import build_model
-from silodp.parameters import FlatModel
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Ledger
 from silodp.randomness import NoiseSource, derive_seed
-from silodp.sketch import signs
-from silodp.tasks import task_named
 
 CPU = torch.device("cpu")
 
@@ -56,18 +53,13 @@ class Instrumented(InProcess):
 
 
 def federation(experiment: Experiment, cohort: Cohort, factor: float = 1.0) -> tuple[Federation, State]:
-    resolved = experiment.change(cohort__kind="custom").resolve(len(cohort.hospitals), 1)
-    model = FlatModel(build_model(resolved.model, 1, 1, resolved.seed), CPU)
-    trainer = LocalTrainer(model, task_named("segmentation"), resolved.local)
-    signs_ = signs(len(model), CPU)
-    members = cohort.hospitals[: resolved.participation.members]
-    mechanism = build_mechanism(resolved, [len(one.train) for one in members])
-    engine = Instrumented(
-        [Hospital(data, trainer, mechanism, signs_, resolved.seed) for data in cohort.hospitals]
-    )
-    engine.factor = factor
-    made = found_federation(resolved, cohort, engine)
-    return made, made.first_state(model.values.clone())
+    def instrumented(hospitals: Sequence[Hospital]) -> Instrumented:
+        engine = Instrumented(hospitals)
+        engine.factor = factor
+        return engine
+
+    parts = build(experiment, cohort=cohort, engine=instrumented, device="cpu")
+    return parts.federation, parts.first_state()
 
 
 def hiding_noise(experiment: Experiment) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp import Experiment
+from silodp.building import build
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import build_mechanism
 from silodp.hospital import Hospital
-from silodp.local_training import LocalTrainer
 from silodp.messages import Contribution, Release, RoundPlan
-from silodp.models import build_model
 from silodp.parameters import FlatModel
 from silodp.randomness import seeded_noise
-from silodp.sketch import signs
-from silodp.tasks import task_named
 
 CPU = torch.device("cpu")
 NAMES = ("hospital-0", "hospital-1")
@@ -39,11 +37,13 @@ MECHANISM = build_mechanism(EXPERIMENT, [12, 12])
 
 
 def hospitals() -> tuple[list[Hospital], FlatModel]:
-    cohort = blob_cohort(2)
-    model = FlatModel(build_model(EXPERIMENT.model, 1, 1, 0), CPU)
-    trainer = LocalTrainer(model, task_named("segmentation"), EXPERIMENT.local)
-    fixed = signs(len(model), CPU)
-    return [Hospital(data, trainer, MECHANISM, fixed, 0) for data in cohort.hospitals], model
+    made: list[Hospital] = []
+
+    def engine(built: Sequence[Hospital]) -> InProcess:
+        made.extend(built)
+        return InProcess(built)
+
+    return made, build(EXPERIMENT, cohort=blob_cohort(2), engine=engine, device="cpu").model
 
 
 def plan_of(model: FlatModel, v: int = 3) -> RoundPlan:

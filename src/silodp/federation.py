@@ -212,10 +212,22 @@ class Federation:
             )
 
 
-def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine, model: str = "") -> Federation:
-    """Brings the parts together; `experiment` is resolved, `cohort` is checked.
+def build_federation(
+    experiment: Experiment,
+    cohort: Cohort,
+    engine: Engine,
+    mechanism: Mechanism,
+    model: str = "",
+    optimizer: ServerOptimizer | None = None,
+) -> Federation:
+    """The server of a resolved experiment for a checked cohort.
 
     Hospitals that only lend images for validation and test are none of the federation's.
+
+    Args:
+        mechanism: that of the hospitals.
+        model: what the parameters mean, see `FlatModel.identity`.
+        optimizer: in place of the experiment's.
     """
     members = cohort.hospitals[: experiment.participation.members]
     sizes = {hospital.name: len(hospital.train) for hospital in members}
@@ -225,13 +237,15 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine, mod
                 f"cohort: {name} has {size} training images, fewer than intermediaries.min_samples = "
                 f"{experiment.intermediaries.min_samples}; leave it out or give it more"
             )
-    mechanism, optimizer = (
-        build_mechanism(experiment, list(sizes.values())),
-        server_optimizer(experiment.server),
-    )
-    largest = room(members, experiment.intermediaries.min_samples)
     return Federation(
-        experiment, sizes, largest, engine, optimizer, mechanism, model, build_budget(experiment)
+        experiment,
+        sizes,
+        room(members, experiment.intermediaries.min_samples),
+        engine,
+        optimizer or server_optimizer(experiment.server),
+        mechanism,
+        model,
+        build_budget(experiment),
     )
 
 

@@ -43,7 +43,7 @@ class Hospital:
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
         self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
         self._trainer = trainer
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self._signs = signs
         self._seed = seed
         self._rehearsed: tuple[list[Tensor], _Trained] | None = None
@@ -56,7 +56,7 @@ class Hospital:
         """
         updates, trained = self._rehearsed or (None, _Trained())
         self._rehearsed = None
-        numbers, norms = self._mechanism.encode(
+        numbers, norms = self.mechanism.encode(
             plan, self._updates(plan, trained, diagnose) if updates is None else updates
         )
         lost = ~torch.isfinite(norms)

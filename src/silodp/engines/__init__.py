@@ -17,7 +17,8 @@ class Engine(Protocol):
     def diagnostics(self) -> Mapping[str, Diagnostics]:
         """Un-noised statistics of those who answered the last plan, by name, where they were asked for.
 
-        One mapping for all rounds: it fills while answers come. Empty in every engine whose hospitals are elsewhere: they do not travel.
+        One mapping for all rounds: it fills while answers come. Empty in every engine whose hospitals are
+        elsewhere: they do not travel.
         """
         ...
 

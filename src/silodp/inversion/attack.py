@@ -125,7 +125,7 @@ def invert(
         settings: what is attacked, and how hard.
         on_progress: called with the view, steps done and steps in all.
     """
-    from silodp.training import device_named
+    from silodp.building import device_named
 
     settings, place = settings or AttackSettings(), device_named(device)
     cohort = load_cohort(experiment.cohort)
