@@ -19,20 +19,27 @@ from pathlib import Path
 import torch
 
 from silodp import Experiment
+from silodp.building import Parts, build
+from silodp.engines.in_process import InProcess
+from silodp.hospital import Hospital
 from silodp.intermediary import split_sizes
 from silodp.local_training import batch_count, network_input, planned_steps
 from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
-from silodp.training import _Run
 
 SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]
 
 
-def check_no_waiting(run: _Run) -> None:
+def hospitals_of(run: Parts) -> list[Hospital]:
+    assert isinstance(run.engine, InProcess)
+    return list(run.engine._hospitals.values())
+
+
+def check_no_waiting(run: Parts) -> None:
     """Local training of one intermediary under the synchronisation check."""
-    hospital = next(iter(run.engine._hospitals.values()))
-    start = run.state.parameters
-    chance = torch.Generator(run.device).manual_seed(0)
+    hospital = hospitals_of(run)[0]
+    start = run.model.values.clone()
+    chance = torch.Generator(run.trainer.device).manual_seed(0)
     state, examples = run.trainer.fresh_state(), hospital.parts["train"]
     run.trainer.train(start, examples, state, chance)  # warm
     torch.cuda.set_sync_debug_mode("error")
@@ -49,29 +56,29 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def bare_loop(run: _Run, intermediaries: int, precise: bool) -> float:
+def bare_loop(run: Parts, intermediaries: int, precise: bool) -> float:
     """Seconds for the same steps: single precision as it comes, or bfloat16 and channels-last."""
-    parts = [hospital.parts["train"] for hospital in run.engine._hospitals.values()]
+    parts = [hospital.parts["train"] for hospital in hospitals_of(run)]
     channels, outputs = parts[0].images.shape[1], run.task.outputs(parts[0].targets)
-    model = build_model(run.experiment.model, channels, outputs, 0).to(run.device)
+    model = build_model(run.experiment.model, channels, outputs, 0).to(run.trainer.device)
     if not precise:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, amsgrad=True, fused=True)
-    started = now(run.device)
+    started = now(run.trainer.device)
     for examples in parts:
         for size in split_sizes(len(examples), intermediaries):
-            order = torch.randperm(size, device=run.device)
+            order = torch.randperm(size, device=run.trainer.device)
             batches = order.tensor_split(batch_count(size, run.experiment.local.batch_size))
             for step in range(planned_steps(size, run.experiment.local)):
                 batch = examples[batches[step % len(batches)]]
                 images = batch.images.float().div_(127.5).sub_(1) if precise else network_input(batch.images)
                 optimizer.zero_grad()
-                with torch.autocast(run.device.type, torch.bfloat16, enabled=not precise):
+                with torch.autocast(run.trainer.device.type, torch.bfloat16, enabled=not precise):
                     logits = model(images).float()
                 loss = run.task.loss(logits, batch.targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-    return now(run.device) - started
+    return now(run.trainer.device) - started
 
 
 def main(words: list[str]) -> None:
@@ -80,7 +87,7 @@ def main(words: list[str]) -> None:
     on_gpu = torch.cuda.is_available() or not smoke
     experiment = Experiment.load(preset, [*changes, "rounds=3" if smoke else "rounds=6"])
     started = time.perf_counter()
-    run = _Run(experiment, None, None, torch.device("cuda" if on_gpu else "cpu"), None)
+    run = build(experiment, device="cuda" if on_gpu else "cpu")
     device = torch.cuda.get_device_name() if on_gpu else "the CPU"
     print(f"{preset} on {device}: set up in {time.perf_counter() - started:.0f} s")
     if on_gpu:
@@ -88,13 +95,14 @@ def main(words: list[str]) -> None:
         print("no step of local training waits for the device")
     over_fast, over_precise, rates = [], [], []
     with tempfile.TemporaryDirectory() as directory:
-        for number, done in enumerate(run.federation.rounds(run.state, Ledger(Path(directory) / "ledger"))):
+        ledger = Ledger(Path(directory) / "ledger")
+        for number, done in enumerate(run.federation.rounds(run.first_state(), ledger)):
             fast = bare_loop(run, done.plan.intermediaries, precise=False)
             precise = bare_loop(run, done.plan.intermediaries, precise=True)
             if number >= 2:  # v has settled, kernels are chosen
                 over_fast.append(done.seconds / fast)
                 over_precise.append(done.seconds / precise)
-                rates.append(done.release.images / done.seconds)
+                rates.append(sum(run.federation.hospitals.values()) / done.seconds)
                 print(
                     f"v {done.plan.intermediaries}: round {done.seconds:.2f} s, bf16 loop {fast:.2f} s",
                     flush=True,

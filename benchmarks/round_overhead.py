@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from silodp import Experiment
+from silodp.building import build
 from silodp.cohorts import load_cohort
 from silodp.intermediary import split_sizes
 from silodp.local_training import batch_count, network_input, planned_steps
@@ -57,7 +58,7 @@ def main(words: list[str]) -> None:
     repeats = 1 if smoke else int(words[1]) if len(words) > 1 else 10
     experiment = Experiment.load(preset, {"rounds": repeats + 1} | (SMOKE if smoke else {}))
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
-    run = _Run(experiment, None, None, torch.device("cpu"), None)
+    run = _Run(build(experiment, device="cpu"))
     with tempfile.TemporaryDirectory() as directory:
         folder = RunFolder.create(Path(directory) / "run", run.experiment)
         ledger = folder.ledger()
@@ -75,7 +76,9 @@ def main(words: list[str]) -> None:
             checkpoints.append((saved - started) / bare)
             validations.append((validated - saved) / bare)
             print(f"round {done.seconds:.2f} s, bare loop {bare:.2f} s, ratio {ratios[-1]:.3f}", flush=True)
-        print(f"{preset}, v = {done.plan.intermediaries}, {len(run.model):,} parameters, {repeats} rounds")
+        print(
+            f"{preset}, v = {done.plan.intermediaries}, {len(run.parts.model):,} parameters, {repeats} rounds"
+        )
         print(f"round over bare loop, median: {statistics.median(ratios):.3f}")
         print(f"checkpoint over bare loop, median: {statistics.median(checkpoints):.3f}")
         print(f"validation over bare loop, median: {statistics.median(validations):.3f}")

@@ -18,12 +18,14 @@ from silodp.audit import EXPERIMENT, Audit, AuditSettings, audit
 from silodp.canary import Bench, WithCanary
 from silodp.display_privacy import show_audit
 from silodp.errors import InputError
-from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
 from silodp.lattice import sensitivity
+from silodp.mechanism import Mechanism
+from silodp.messages import RoundPlan
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.power import detectable
 from silodp.randomness import NoiseSource, seeded_noise, system_noise
+from silodp.settings import ClippingSettings, ParticipationSettings
 
 SURE = 1 - 1e-6
 
@@ -38,14 +40,16 @@ def test_canary_sends_what_its_intermediaries_may_and_else_does_not_answer() -> 
     direction = torch.nn.functional.normalize(
         torch.randn(50, generator=torch.Generator().manual_seed(4)), dim=0
     )
-    engine = WithCanary([], direction)
-    plan = RoundPlan(1, torch.zeros(50), 3, 0.2, ("canary",), measure=False)
-    assert list(engine.train(plan)) == []
+    mechanism = Mechanism(1.0, ClippingSettings(rule="fixed"), ParticipationSettings(), 2)
+    engine = WithCanary([], mechanism, direction)
+    plan = RoundPlan(1, torch.zeros(50), 3, 0.2)
+    assert list(engine.train(plan, ["canary"])) == []
     for sent in (1, 3):
         engine.sent = sent
-        (update,) = engine.train(plan)
-        assert float(update.clipped_sum.norm()) == pytest.approx(sent * 0.2)
-        assert update.bits == sent / 2
+        (answer,) = engine.train(plan, ["canary"])
+        total, bits = mechanism.opened(plan, answer.numbers)
+        assert float(total.norm()) == pytest.approx(sent * 0.2, rel=1e-5)
+        assert bits == sent / 2
 
 
 def weakened(factor: Callable[[str], float]) -> Callable[[int, int], NoiseSource]:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,20 @@ from torch import Tensor
 
 import silodp.federation
 from silodp import Cohort, Experiment, resume, train
+from silodp.building import build
 from silodp.clipping import share_noise
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
-from silodp.federation import Federation, State, build_mechanism, found_federation
+from silodp.federation import Federation, State, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
 from silodp.lattice import sensitivity, spacing
-from silodp.local_training import LocalTrainer, batch_count, planned_steps
-from silodp.mechanism import Mechanism, Release
-from silodp.models import build_model
-from silodp.parameters import FlatModel
+from silodp.local_training import batch_count, planned_steps
+from silodp.mechanism import Mechanism, Unprotected
+from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Ledger
 from silodp.randomness import NoiseSource, derive_seed
-from silodp.sketch import signs
-from silodp.tasks import task_named
 
 CPU = torch.device("cpu")
 
@@ -39,28 +36,30 @@ CPU = torch.device("cpu")
 class Instrumented(InProcess):
     """Real hospitals whose un-noised statistics are garbage: whoever used them would go astray."""
 
-    def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
-        for update in super().train(plan):
-            if update.measurements is not None:
-                seen = update.measurements
-                garbage = Measurements(
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        for answer in super().train(plan, asked, diagnose=diagnose):
+            if (seen := self.diagnostics.get(answer.hospital)) is not None:
+                self.diagnostics[answer.hospital] = Diagnostics(
                     seen.norms * self.factor, seen.sketches * self.factor, seen.loss * self.factor
                 )
-                update = replace(update, measurements=garbage, images=update.images)
-            yield update
+            yield answer
+
+    def rehearse(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+        return super().rehearse(plan, asked) * self.factor
 
     factor = 1.0
 
 
 def federation(experiment: Experiment, cohort: Cohort, factor: float = 1.0) -> tuple[Federation, State]:
-    resolved = experiment.change(cohort__kind="custom").resolve(len(cohort.hospitals), 1)
-    model = FlatModel(build_model(resolved.model, 1, 1, resolved.seed), CPU)
-    trainer = LocalTrainer(model, task_named("segmentation"), resolved.local)
-    signs_ = signs(len(model), CPU)
-    engine = Instrumented([Hospital(data, trainer, signs_, resolved.seed) for data in cohort.hospitals])
-    engine.factor = factor
-    made = found_federation(resolved, cohort, engine)
-    return made, made.first_state(model.values.clone())
+    def instrumented(hospitals: Sequence[Hospital]) -> Instrumented:
+        engine = Instrumented(hospitals)
+        engine.factor = factor
+        return engine
+
+    parts = build(experiment, cohort=cohort, engine=instrumented, device="cpu")
+    return parts.federation, parts.first_state()
 
 
 def hiding_noise(experiment: Experiment) -> Any:
@@ -105,7 +104,7 @@ def trace(
                 "optimizer": json.dumps(state.optimizer, default=lambda tensor: tensor.tolist()),
                 "clip_bounds": dict(state.clip_bounds),
                 "intermediaries": state.intermediaries,
-                "plan": (done.plan.intermediaries, done.plan.clip_bound, done.plan.participants),
+                "plan": (done.plan.intermediaries, done.plan.clip_bound, done.asked),
                 "released": done.release.mean.clone(),
                 "noise_std": done.release.noise_std,
             }
@@ -235,9 +234,9 @@ def rounds_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     original = InProcess.train
 
-    def counted(self: InProcess, plan: RoundPlan) -> Iterator[HospitalUpdate]:
+    def counted(self: InProcess, plan: RoundPlan, *rest: Any, **more: Any) -> Iterator[Contribution]:
         asked.append(plan.round)
-        return original(self, plan)
+        return original(self, plan, *rest, **more)
 
     monkeypatch.setattr(InProcess, "train", counted)
     return asked
@@ -442,7 +441,7 @@ def test_members_are_a_federation_of_their_own(
         made, state = federation(wanted, hospitals)
         assert set(made.hospitals) == {"h0", "h1"}
         ledger = Ledger(tmp_path / f"{len(hospitals.hospitals)}.jsonl")
-        rounds = [(done.plan.participants, done.plan.intermediaries) for done in made.rounds(state, ledger)]
+        rounds = [(done.asked, done.plan.intermediaries) for done in made.rounds(state, ledger)]
         seen.append((state.parameters, rounds, ledger.events, made.experiment.privacy.delta))
     torch.testing.assert_close(seen[0][0], seen[1][0], rtol=0, atol=0)
     assert seen[0][1:] == seen[1][1:]
@@ -466,15 +465,17 @@ def test_preconditioned_rounds_do_not_steer_v(
     On the prostate demo at z = 0.3 v fell from 5 to 1 after each such block, and Dice from 0.48 to 0.14. Here
     whoever obeyed such a round would have v = 1 in the next.
     """
-    honest = Mechanism.release
+    honest = Mechanism.decode
 
-    def tiny_when_preconditioned(self: Mechanism, plan: RoundPlan, *rest: Any) -> Release:
-        seen = honest(self, plan, *rest)
-        if plan.divisor is None or seen.unprotected is None:
-            return seen
-        return replace(seen, unprotected=replace(seen.unprotected, ratio=Ratio(1e-9, 1.0, 1.0)))
+    def tiny_when_preconditioned(
+        self: Mechanism, plan: RoundPlan, *rest: Any
+    ) -> tuple[Release, Unprotected | None]:
+        release, unprotected = honest(self, plan, *rest)
+        if plan.divisor is None or unprotected is None:
+            return release, unprotected
+        return release, replace(unprotected, ratio=Ratio(1e-9, 1.0, 1.0))
 
-    monkeypatch.setattr(Mechanism, "release", tiny_when_preconditioned)
+    monkeypatch.setattr(Mechanism, "decode", tiny_when_preconditioned)
     changed = experiment.change(
         rounds=12, clipping__rule="median", privacy__noise_multiplier=0.7, server__optimizer="dp2-rmsprop",
         intermediaries={"rule": "adaptive"},

@@ -16,9 +16,9 @@ import silodp.federation
 from silodp import Cohort, Experiment, resume, train, with_norm
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.federation import Federation, Round, State
 from silodp.local_training import LocalTrainer
+from silodp.messages import Contribution, RoundPlan
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
@@ -131,10 +131,10 @@ def test_flower_weights_by_sample_counts_change_the_sensitivity(
     sums: dict[str, Tensor] = {}
     original = InProcess.train
 
-    def watched(self: InProcess, plan: RoundPlan) -> Iterator[HospitalUpdate]:
-        for update in original(self, plan):
-            sums[update.hospital] = update.clipped_sum.clone()
-            yield update
+    def watched(self: InProcess, plan: RoundPlan, *rest: Any, **more: Any) -> Iterator[Contribution]:
+        for answer in original(self, plan, *rest, **more):
+            sums[answer.hospital] = answer.numbers[:-1].float()  # without noise there is no lattice
+            yield answer
 
     monkeypatch.setattr(InProcess, "train", watched)
     changed = experiment.change(rounds=1, privacy__noise_multiplier=0.0, clipping__rule="fixed")
@@ -189,14 +189,14 @@ def test_fl4health_dividing_by_the_realised_count_under_poisson_sampling(
         privacy__noise_multiplier=5.0,  # small ε are quick to account for
     )
     train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert [len(done.plan.participants) for done in rounds_seen] == [1, 2, 3]
+    assert [len(done.asked) for done in rounds_seen] == [1, 2, 3]
     for done in rounds_seen:
         assert done.release.noise_std == pytest.approx(5.0 * 0.5 / (0.6 * 3 * 2), rel=1e-5)
     # And without noise a lone hospital's sum is divided by the expected 1.8 hospitals, not by one.
     silent = changed.change(privacy__noise_multiplier=0.0)
     rounds_seen.clear()
     train(silent, cohort=cohort, out=tmp_path / "silent", device="cpu")
-    (alone,) = [done for done in rounds_seen if len(done.plan.participants) == 1]
+    (alone,) = [done for done in rounds_seen if len(done.asked) == 1]
     assert float(alone.release.mean.norm()) <= 2 * 0.5 / (1.8 * 2) * (1 + 1e-6)
 
 
@@ -239,4 +239,4 @@ def test_fednova_step_counts_are_public() -> None:
     state = optimizer.init(torch.zeros(3))
     stepped, _ = optimizer.step(state, torch.zeros(3), torch.ones(3), 0.0, 7.0)
     assert torch.equal(stepped, torch.full((3,), 7.0))
-    assert not any("steps" in name for name in HospitalUpdate.__dataclass_fields__)
+    assert not any("steps" in name for name in Contribution.__dataclass_fields__)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.lattice import FINENESS, sensitivity, spacing, to_lattice
 from silodp.mechanism import Mechanism
+from silodp.messages import Contribution, Release, RoundPlan
+from silodp.randomness import NoiseSource
 from silodp.settings import ClippingSettings, ParticipationSettings
 
 bounds = st.floats(-6, 6).map(lambda x: 10.0**x)
@@ -69,18 +70,27 @@ def test_the_sensitivity_is_hardly_more_than_the_clip_bound() -> None:
 
 
 def plan(size: int, v: int = 2) -> RoundPlan:
-    return RoundPlan(1, torch.zeros(size), v, 1.0, ("h0", "h1", "h2"))
+    return RoundPlan(1, torch.zeros(size), v, 1.0)
 
 
 def door() -> Mechanism:
     return Mechanism(0.7, ClippingSettings(rule="fixed"), ParticipationSettings(), 4)
 
 
-def normal(seed: int) -> object:
+def normal(seed: int) -> NoiseSource:
     def draw(hidden: Tensor, public: str, count: int) -> Tensor:
         return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
     return draw
+
+
+def released(asked: RoundPlan, updates: dict[str, Tensor], seed: int) -> Release:
+    """Each hospital has one intermediary."""
+    answers = [
+        Contribution(name, 1, asked.digest, door().encode(asked, [update.clone()])[0])
+        for name, update in updates.items()
+    ]
+    return door().decode(asked, ("h0", "h1", "h2"), answers, normal(seed))[0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -90,9 +100,8 @@ def test_every_release_lies_on_the_lattice_whatever_it_hides(seed: int, scale: f
     size = 400
     hidden = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     hidden *= scale / hidden.norm()
-    asked = RoundPlan(1, torch.zeros(size, dtype=torch.float64), 2, 1.0, ("h0",))
-    answer = HospitalUpdate("h0", hidden, 0.0, 1)
-    mean = door().release(asked, [answer], normal(seed), False).mean  # type: ignore[arg-type]
+    asked = RoundPlan(1, torch.zeros(size, dtype=torch.float64), 2, 1.0)
+    mean = released(asked, {"h0": hidden}, seed).mean
     points = mean * 8 / spacing(1.0, size)
     assert torch.equal(points, points.round())
     assert points.unique().numel() > size // 2  # a lattice so fine that it costs nothing
@@ -102,11 +111,8 @@ def test_the_sum_does_not_depend_on_the_order_of_the_hospitals() -> None:
     """Floating-point addition would; whole numbers do not."""
     size = 1000
     chance = torch.Generator().manual_seed(3)
-    answers = []
-    for name in ("h0", "h1", "h2"):
-        vector = torch.randn(size, generator=chance)
-        answers.append(HospitalUpdate(name, vector / vector.norm(), 0.0, 1))
-    one = door().release(plan(size), answers, normal(1), False)  # type: ignore[arg-type]
-    other = door().release(plan(size), answers[::-1], normal(1), False)  # type: ignore[arg-type]
+    updates = {name: torch.randn(size, generator=chance) for name in ("h0", "h1", "h2")}
+    one = released(plan(size), updates, 1)
+    other = released(plan(size), dict(reversed(updates.items())), 1)
     assert torch.equal(one.mean, other.mean)
     assert one.events == other.events

@@ -1,6 +1,7 @@
-"""The door. Each test names a way in which a guarantee could be broken."""
+"""The mechanism. Each test names a way in which a guarantee could be broken."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
-from silodp.mechanism import Mechanism, Release
+from silodp.clipping import median_bound
+from silodp.lattice import spacing, to_lattice
+from silodp.mechanism import Mechanism, Unprotected
+from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.randomness import NoiseSource, seeded_noise
 from silodp.settings import ClippingSettings, ParticipationSettings
 from silodp.sketch import signs, sketch
@@ -22,21 +25,35 @@ def mechanism(z: float, rule: str = "fixed", hospitals: float = 3, **clipping: f
     return Mechanism(z, ClippingSettings.model_validate({"rule": rule} | clipping), ALL, hospitals)
 
 
-def plan(
-    v: int = 2, bound: float | None = 1.0, size: int = SIZE, hospitals: int = 3, **more: object
-) -> RoundPlan:
-    names = tuple(f"h{number}" for number in range(hospitals))
-    return RoundPlan(1, torch.zeros(size), v, bound, names, **more)  # type: ignore[arg-type]
+def plan(v: int = 2, bound: float = 1.0, size: int = SIZE) -> RoundPlan:
+    return RoundPlan(1, torch.zeros(size), v, bound)
 
 
-def answer(name: str, vector: Tensor, bits: float = 0.0, images: int = 10) -> HospitalUpdate:
-    return HospitalUpdate(name, vector, bits, images)
+Answer = tuple[str, Tensor, float]
+
+
+def answer(name: str, vector: Tensor, bits: float = 0.0) -> Answer:
+    """A hospital's sum and its bits, which need not be true."""
+    return name, vector, bits
+
+
+def contribution(door: Mechanism, asked: RoundPlan, sent: Answer) -> Contribution:
+    name, vector, bits = sent
+    assert asked.clip_bound is not None
+    private = door.noise_multiplier > 0 and math.isfinite(asked.clip_bound)
+    unit = spacing(asked.clip_bound, len(asked.parameters)) if private else None
+    numbers = to_lattice(vector, unit) if unit else vector.double()
+    return Contribution(
+        name, 1, asked.digest, torch.cat([numbers, torch.tensor([bits], dtype=torch.float64) * 2**20])
+    )
 
 
 def release(
-    door: Mechanism, asked: RoundPlan, *updates: HospitalUpdate, seed: int = 0, **more: bool
+    door: Mechanism, asked: RoundPlan, *sent: Answer, seed: int = 0, estimates: bool = False
 ) -> Release:
-    return door.release(asked, updates, same_noise(seed), more.get("estimates", False))
+    asked = replace(asked, events=door.events(1, asked.intermediaries, asked.clip_bound, estimates))
+    answers = [contribution(door, asked, one) for one in sent]
+    return door.decode(asked, ("h0", "h1", "h2"), answers, same_noise(seed))[0]
 
 
 def same_noise(seed: int) -> NoiseSource:
@@ -168,7 +185,9 @@ def test_every_round_and_every_sum_has_noise_of_its_own() -> None:
     door, one, other = mechanism(0.5), torch.full((SIZE,), 1e-3), torch.full((SIZE,), 2e-3)
 
     def noise(number: int, vector: Tensor, v: int = 2) -> Tensor:
-        seen = door.release(plan(v), [answer("h0", vector)], seeded_noise(7, number), False)
+        asked = plan(v)
+        sent = [contribution(door, asked, answer("h0", vector))]
+        seen, _ = door.decode(asked, ["h0"], sent, seeded_noise(7, number))
         return (seen.mean * 3 * v - vector) / 0.5
 
     assert torch.equal(noise(1, one), noise(1, one))
@@ -183,21 +202,75 @@ def test_answering_twice_or_unasked_counts_nothing() -> None:
     once = release(door, plan(), answer("h0", ones))
     more = release(door, plan(), answer("h0", ones), answer("h0", ones), answer("stranger", ones))
     torch.testing.assert_close(more.mean, once.mean)
-    assert more.absent["stranger"] == "it answered without being asked"
+    assert more.absent.keys() == once.absent.keys() == {"h1", "h2"}  # who answered twice was there
+    assert more.ignored == (
+        ("h0", "it answered twice; the first answer counts"),
+        ("stranger", "it answered without being asked"),
+    )
+
+
+def test_a_late_answer_or_one_to_another_plan_counts_nothing() -> None:
+    door, ones, asked = mechanism(0.0), torch.full((SIZE,), 1e-3), plan()
+    sent = contribution(door, asked, answer("h0", ones))
+    other = replace(asked, clip_bound=2.0)
+    for late, why in (
+        (replace(sent, round=9), "it answered round 9 in round 1"),
+        (replace(sent, plan=other.digest), "it answered another plan"),
+    ):
+        seen, _ = door.decode(asked, ["h0"], [late], same_noise(0))
+        assert (seen.absent, seen.ignored) == ({"h0": "it did not answer"}, (("h0", why),))
+        seen, _ = door.decode(asked, ["h0"], [late, sent], same_noise(0))
+        assert seen.absent == {}
+        torch.testing.assert_close(seen.mean, ones / 6)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    ["text", True, None, 3.0, [1.0, 2.0], torch.zeros(4, 4), torch.tensor(1.0), torch.zeros(5).long(),
+     torch.zeros(5, dtype=torch.complex128), torch.full((5,), 0.5, dtype=torch.float64)],
+)  # fmt: skip
+def test_whatever_a_hospital_sends_it_harms_nobody(numbers: object) -> None:
+    door, asked, good = mechanism(0.5), plan(size=4), torch.full((4,), 1e-3)
+    sent = contribution(door, asked, answer("h1", good))
+    bad = replace(sent, hospital="h0", numbers=numbers)  # type: ignore[arg-type]
+    seen, _ = door.decode(asked, ["h0", "h1"], [bad, "no contribution", sent], same_noise(0))  # type: ignore[list-item]
+    alone, _ = door.decode(asked, ["h0", "h1"], [sent], same_noise(0))
+    assert torch.equal(seen.mean, alone.mean)
+    assert set(seen.absent) == {"h0"}
+    assert seen.ignored == (("'no contribution'", "it is no contribution"),)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("z", [0.0, 0.5])
+def test_an_intermediary_that_ran_away_counts_as_nothing_its_bit_included(bad: float, z: float) -> None:
+    door, chance = mechanism(z, "quantile"), torch.Generator().manual_seed(1)
+    first, lost, last = torch.randn(3, 50, generator=chance)
+    lost[7] = bad
+    asked = plan(v=3, size=50)
+    numbers, norms = door.encode(asked, torch.stack([first, lost, last]))
+    others, _ = door.encode(asked, torch.stack([first, last]))
+    assert torch.equal(numbers, others)
+    assert torch.isfinite(norms).tolist() == [True, False, True]
 
 
 def test_a_zero_update_does_not_break_the_round() -> None:
-    for rule, bound in (("fixed", 1.0), ("quantile", 1.0), ("median", None)):
-        vector = torch.zeros(2, SIZE) if bound is None else torch.zeros(SIZE)
-        seen = release(mechanism(0.5, rule), plan(bound=bound), answer("h0", vector))
+    for rule, bound in (("fixed", 1.0), ("quantile", 1.0), ("median", 1.0), ("median", 0.0)):
+        door, asked = mechanism(0.5, rule), plan(bound=bound)
+        numbers, _ = door.encode(asked, (torch.zeros(SIZE) for _ in range(2)))
+        sent = Contribution("h0", 1, asked.digest, numbers)
+        seen, _ = door.decode(asked, ["h0"], [sent], same_noise(0))
         assert bool(torch.isfinite(seen.mean).all())
 
 
 def test_the_median_bound_is_this_rounds_and_marked_unprotected() -> None:
-    door, asked = mechanism(0.0, "median"), plan(v=3, bound=None, hospitals=1, size=3)
     updates = torch.diag(torch.tensor([1.0, 2.0, 30.0]))
-    seen = release(door, asked, answer("h0", updates))
-    assert seen.clip_bound == pytest.approx(2.0)
+    bound = median_bound(updates.double().norm(dim=1))
+    assert bound == pytest.approx(2.0)
+    door = mechanism(0.0, "median")
+    asked = replace(plan(v=3, bound=bound, size=3), events=door.events(1, 3, None, False))
+    sent = Contribution("h0", 1, asked.digest, door.encode(asked, updates.clone())[0])
+    seen, _ = door.decode(asked, ["h0"], [sent], same_noise(0))
+    assert seen.events[0].clip_bound == bound
     torch.testing.assert_close(seen.mean * 9, torch.tensor([1.0, 2.0, 2.0]), rtol=1e-5, atol=1e-5)
     assert [(event.released, event.protected) for event in seen.events] == [
         ("model update", True),
@@ -208,8 +281,7 @@ def test_the_median_bound_is_this_rounds_and_marked_unprotected() -> None:
 def test_reading_the_noise_ratio_is_an_unprotected_event() -> None:
     quiet = nobody(mechanism(0.5), plan())
     assert all(event.protected for event in quiet.events)
-    door = mechanism(0.5)
-    loud = door.release(plan(), [], same_noise(0), True)
+    loud = release(mechanism(0.5), plan(), estimates=True)
     assert [event.released for event in loud.events if not event.protected] == ["noise ratio"]
 
 
@@ -223,21 +295,24 @@ def test_xi_phi_and_cosines_are_the_papers() -> None:
     """Two intermediaries with known updates; the figures are worked out by hand."""
     updates = torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 2.0]])
     fixed = signs(3, torch.device("cpu"))
-    measured = Measurements(
+    measured = Diagnostics(
         updates.double().norm(dim=1), torch.stack([sketch(u, fixed) for u in updates]), torch.tensor(0.5)
     )
     total = updates[0] / 5 * 2 + updates[1]  # clipped at 2
-    asked = plan(v=2, bound=2.0, size=3, hospitals=1)
+    asked = plan(v=2, bound=2.0, size=3)
     door = mechanism(1.0, hospitals=1)
-    seen = door.release(asked, [HospitalUpdate("h0", total, 0, 4, measured)], same_noise(3), False)
-    assert seen.unprotected is not None
-    ratio = seen.unprotected.ratio
+    numbers, norms = door.encode(asked, updates.clone())
+    torch.testing.assert_close(norms, measured.norms)
+    sent = Contribution("h0", 1, asked.digest, numbers)
+    seen, unprotected = door.decode(asked, ["h0"], [sent], same_noise(3), {"h0": measured})
+    assert isinstance(unprotected, Unprotected)
+    ratio = unprotected.ratio
     noise = (seen.mean - total / 2).norm()
     norm_of_sum = math.sqrt(4 + 4)
     assert ratio.xi == pytest.approx(float(noise) / norm_of_sum, rel=1e-5)
     assert ratio.phi == pytest.approx((5 + 2) / norm_of_sum, rel=1e-5)
     # Both have cosine 2/√8 with the sum.
-    assert seen.unprotected.cosine_std == pytest.approx(0.0, abs=1e-6)
+    assert unprotected.cosine_std == pytest.approx(0.0, abs=1e-6)
 
 
 def test_without_noise_the_event_says_so() -> None:

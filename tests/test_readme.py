@@ -6,14 +6,32 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
+
 from silodp.experiment import PRESETS, Experiment, preset_names
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs_and_is_ten_lines(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_are_ten_lines_at_most(code: str) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
+
+
+def test_the_own_optimizer_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, on a smaller network: starting another takes longer than the example."""
+    monkeypatch.chdir(tmp_path)
+    assert '["rounds=2"]' in EXAMPLES[1]
+    small = '["rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]'
+    exec(EXAMPLES[1].replace('["rounds=2"]', small), {})
+    assert 'optimizer = "custom"' in (tmp_path / "runs/demo-1/experiment.toml").read_text()
+
+
+def test_the_python_example_runs(tmp_path: Path) -> None:
+    code = EXAMPLES[0]
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )

@@ -5,15 +5,16 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import Killed, kill_after
 
 from silodp import Cohort, Experiment, InputError, resume, train
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.files import private_folder
 from silodp.hospital import Hospital
+from silodp.messages import RoundPlan
 from silodp.run_folder import RunFolder
 from silodp.statement import read_statement
 from silodp.tracking import tracked
@@ -219,12 +220,12 @@ def test_before_every_budget_check_the_ledger_is_compared(
         with (folder / "ledger.jsonl").open("ab") as file:
             file.write(line)
 
-    def listed(self: Hospital, plan: RoundPlan) -> HospitalUpdate:
+    def listed(self: Hospital, plan: RoundPlan, **more: bool) -> Any:
         trained.append(plan.round)
-        return honest(self, plan)
+        return honest(self, plan, **more)
 
-    honest, trained = Hospital.train, list[int]()
-    monkeypatch.setattr(Hospital, "train", listed)
+    honest, trained = Hospital.answer, list[int]()
+    monkeypatch.setattr(Hospital, "answer", listed)
     with pytest.raises(InputError, match="was written to by another process during the run"):
         train(experiment, cohort=cohort, out=folder, device="cpu", on_round=write_along)
     assert set(trained) == {1}

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from silodp import Cohort, Experiment, InputError, resume, train
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.hospital import Hospital
+from silodp.messages import RoundPlan
 from silodp.privacy.accountants import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
 from silodp.run_folder import RunFolder
@@ -289,14 +290,14 @@ def test_one_hospitals_failure_does_not_break_the_others(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    honest = Hospital.train
+    honest = Hospital.answer
 
-    def fails(self: Hospital, plan: RoundPlan) -> HospitalUpdate:
+    def fails(self: Hospital, plan: RoundPlan, **more: bool) -> Any:
         if self.name == "hospital-2":
             raise RuntimeError("out of memory")
-        return honest(self, plan)
+        return honest(self, plan, **more)
 
-    monkeypatch.setattr(Hospital, "train", fails)
+    monkeypatch.setattr(Hospital, "answer", fails)
     result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
     assert "hospital-2 failed: out of memory" in caplog.text
     assert lines(result.folder, "metrics.jsonl")[0]["absent"] == {"hospital-2": "it did not answer"}

@@ -11,11 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silodp.building import Parts, build
     from silodp.cohorts import Cohort, Examples, HospitalData
     from silodp.errors import InputError
     from silodp.experiment import Experiment
     from silodp.models.norm import with_norm
     from silodp.privacy.accountants import Epsilon
+    from silodp.server_optimizers import Preparation, ServerOptimizer
     from silodp.training import Result, resume, train
 
 __version__ = "0.1.0"
@@ -27,7 +29,11 @@ __all__ = [
     "Experiment",
     "HospitalData",
     "InputError",
+    "Parts",
+    "Preparation",
     "Result",
+    "ServerOptimizer",
+    "build",
     "resume",
     "train",
     "with_norm",
@@ -40,7 +46,11 @@ _HOMES = {
     "Experiment": "silodp.experiment",
     "HospitalData": "silodp.cohorts",
     "InputError": "silodp.errors",
+    "Parts": "silodp.building",
+    "Preparation": "silodp.server_optimizers",
     "Result": "silodp.training",
+    "ServerOptimizer": "silodp.server_optimizers",
+    "build": "silodp.building",
     "resume": "silodp.training",
     "train": "silodp.training",
     "with_norm": "silodp.models.norm",

@@ -17,22 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from silodp.building import build
+from silodp.clipping import ROUNDING
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.experiment import Experiment
-from silodp.federation import Round, found_federation
+from silodp.federation import Round
 from silodp.hospital import Hospital
 from silodp.intermediary import first_count
-from silodp.local_training import LocalTrainer
-from silodp.parameters import FlatModel
+from silodp.mechanism import Mechanism
+from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.ledger import Ledger
 from silodp.privacy.lower_bound import Numbers
 from silodp.randomness import derive_seed, generator
-from silodp.sketch import signs
-from silodp.tasks import task_named
 
 SCORES = ("both", "model updates", "clip quantile")
 _CANARY, _CPU, _MEMORY = "canary", torch.device("cpu"), "/dev/shm"
@@ -47,23 +46,27 @@ class WithCanary(InProcess):
     observer who knows their data computes it from the released model.
     """
 
-    def __init__(self, hospitals: Sequence[Hospital], direction: Tensor) -> None:
+    def __init__(self, hospitals: Sequence[Hospital], mechanism: Mechanism, direction: Tensor) -> None:
         super().__init__(hospitals)
+        self.mechanism = mechanism
         self.direction = direction
         self.sent = 0
         self.known = 0.0, 0.0
 
-    def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
-        honest = tuple(name for name in plan.participants if name != _CANARY)
-        self.known = 0.0, 0.0
-        for update in super().train(replace(plan, participants=honest)):
-            along, bits = self.known
-            self.known = along + project(update.clipped_sum, self.direction), bits + update.bits
-            yield update
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        along, bits = self.known = 0.0, 0.0
+        for answer in super().train(plan, [name for name in asked if name != _CANARY], diagnose=diagnose):
+            clipped, own_bits = self.mechanism.opened(plan, answer.numbers)
+            along, bits = self.known = along + project(clipped, self.direction), bits + own_bits
+            yield answer
         if self.sent:
             assert plan.clip_bound is not None, "both rules fix C before the round"
-            # Every norm is C, so every bit says «norm ≤ C».
-            yield HospitalUpdate(_CANARY, self.sent * plan.clip_bound * self.direction, self.sent / 2, 0)
+            # Every norm is C but for rounding, so every bit says «norm ≤ C».
+            longest = plan.clip_bound * ROUNDING * self.direction
+            numbers, _ = self.mechanism.encode(plan, (longest.clone() for _ in range(self.sent)))
+            yield Contribution(_CANARY, plan.round, plan.digest, numbers)
 
 
 class Bench:
@@ -79,8 +82,9 @@ class Bench:
     """
 
     def __init__(self, experiment: Experiment, rounds: int, hospitals: int) -> None:
-        self.experiment = Experiment(
+        plan = Experiment(
             name="audit",
+            threads=1,
             rounds=rounds,
             seed=experiment.seed,
             diagnostics=False,
@@ -90,22 +94,23 @@ class Bench:
             clipping=experiment.clipping,
             privacy=experiment.privacy,
             server=experiment.server,
-        ).resolve(hospitals, threads=1)
-        seed, private = self.experiment.seed, self.experiment.privacy
-        assert private.delta is not None, "the experiment is resolved"
-        self.delta = private.delta
-        model = FlatModel(_network(seed), _CPU)
-        self.start = model.values.clone()
-        split = self.experiment.intermediaries
-        self.parts = first_count(split, private.noise_multiplier, len(model), hospitals)
-        trainer = LocalTrainer(model, task_named("segmentation"), self.experiment.local)
-        direction = torch.randn(len(model), generator=generator(_CPU, seed, "canary"))
-        cohort = _cohort(seed, hospitals, self.parts * split.min_samples)
-        self.honest = [
-            Hospital(data, trainer, signs(len(model), _CPU), seed) for data in cohort.hospitals[1:]
-        ]
-        self.engine = WithCanary(self.honest, direction / direction.norm())
-        self.federation = found_federation(self.experiment, cohort, self.engine)
+        )
+        network = _network(plan.seed)
+        size = sum(parameter.numel() for parameter in network.parameters())
+        split = plan.intermediaries
+        self.parts = first_count(split, plan.privacy.noise_multiplier, size, hospitals)
+        direction = torch.randn(size, generator=generator(_CPU, plan.seed, "canary"))
+        made = build(
+            plan,
+            cohort=_cohort(plan.seed, hospitals, self.parts * split.min_samples),
+            model=network,
+            engine=lambda known: WithCanary(known[1:], known[0].mechanism, direction / direction.norm()),
+            device="cpu",
+        )
+        assert isinstance(made.engine, WithCanary)
+        assert made.experiment.privacy.delta is not None, "the experiment is resolved"
+        self.experiment, self.engine, self.federation = made.experiment, made.engine, made.federation
+        self.delta, self.start = made.experiment.privacy.delta, made.model.values.clone()
 
     def observe(self, runs: int, on_run: OnRun | None = None) -> tuple[dict[int, Numbers], Epsilon]:
         """Scores by how many intermediaries of the canary sent something, and the largest ε claimed."""
@@ -127,7 +132,7 @@ class Bench:
     def _run(self, seed: int, sent: int, path: Path) -> tuple[Numbers, Epsilon]:
         """One federation from its first round to its last: the observer's scores, and ε by its own ledger."""
         self.engine.sent = sent
-        self.engine.restore({hospital.name: [] for hospital in self.honest})
+        self.engine.restore({name: [] for name in self.engine.state()})
         experiment = self.experiment.model_copy(update={"seed": seed})
         federation = replace(self.federation, experiment=experiment)
         path.unlink(missing_ok=True)

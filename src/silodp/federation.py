@@ -9,20 +9,20 @@ import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from silodp.clipping import first_bound, next_bound
+from silodp.clipping import first_bound, median_bound, next_bound
 from silodp.cohorts.cohort import Cohort
 from silodp.engines import Engine
 from silodp.errors import InputError
-from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
 from silodp.intermediary import estimates, first_count, next_count, room, split_sizes
 from silodp.local_training import batch_count, planned_steps, step_normaliser
-from silodp.mechanism import LocalNoise, Mechanism, Release
+from silodp.mechanism import LocalNoise, Mechanism, Unprotected
+from silodp.messages import Release, RoundPlan
 from silodp.participation import expected_hospitals, participants, sampling_rate
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
@@ -50,7 +50,9 @@ class Round:
     """One finished round, for the record."""
 
     plan: RoundPlan
+    asked: tuple[str, ...]
     release: Release
+    unprotected: Unprotected | None  # un-noised statistics, where they were asked for; no part of the release
     applied: bool
     capped: bool
     seconds: float
@@ -66,6 +68,7 @@ class Federation:
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
+    model: str = ""  # what the parameters mean, see `FlatModel.identity`
     budget: Budget | None = None
 
     def rounds(self, state: State, ledger: Ledger) -> Iterator[Round]:
@@ -78,21 +81,28 @@ class Federation:
 
             # The server sends θ, C and v; hospitals train their intermediaries and clip (Eq. 1).
             ready = self.optimizer.prepare(state.optimizer)
+            bound = state.clip_bounds[ready.phase]
             plan = RoundPlan(
                 round=number,
                 parameters=state.parameters,
                 intermediaries=state.intermediaries,
-                clip_bound=state.clip_bounds[ready.phase],
-                participants=self._participants(state, number),
+                clip_bound=bound,
                 divisor=ready.divisor,
                 normalise_steps=ready.normalise_steps,
-                measure=measures or experiment.diagnostics,
+                events=self.mechanism.events(number, state.intermediaries, bound, measures),
+                model=self.model,
             )
-            # The brake: a round that would overspend does not start.
-            if not self._affords(state, ledger, number, self.mechanism.events(plan, measures)):
+            asked = self._participants(state, number)
+            # The budget check: a round that would overspend does not start.
+            if not self._affords(state, ledger, number, plan.events):
                 return
-            # The door: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
-            release = self.mechanism.release(plan, self.engine.train(plan), self._noise(number), measures)
+            if bound is None:  # the authors' program: C is the median of this round's norms
+                plan = replace(plan, clip_bound=self._median(self.engine.rehearse(plan, asked)))
+            # The mechanism: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
+            answers = self.engine.train(plan, asked, diagnose=measures or experiment.diagnostics)
+            release, unprotected = self.mechanism.decode(
+                plan, asked, answers, self._noise(number), self.engine.diagnostics
+            )
             if not self._affords(state, ledger, number, release.events):
                 return  # a round redone after a crash whose noise came out differently: nobody saw it
             ledger.record(release.events)
@@ -102,17 +112,16 @@ class Federation:
                 state.parameters, state.optimizer = self.optimizer.step(
                     state.optimizer, state.parameters, release.mean, release.noise_std, self._mean_steps(plan)
                 )
-            state.clip_bounds[ready.phase] = next_bound(
-                experiment.clipping, plan.clip_bound, release.fraction_below
-            )
+            state.clip_bounds[ready.phase] = next_bound(experiment.clipping, bound, release.fraction_below)
             capped = state.capped
             # Preconditioned updates have other norms: their ratio says nothing of the plain rounds' v.
-            if measures and release.unprotected is not None and ready.phase == "plain":
-                ratio = release.unprotected.ratio
+            if measures and unprotected is not None and ready.phase == "plain":
+                ratio = unprotected.ratio
                 wanted = next_count(experiment.intermediaries, plan.intermediaries, number, ratio, expected)
                 state.intermediaries, state.capped = self._cap(wanted)
             state.round = number
-            yield Round(plan, release, not measures_only, capped, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            yield Round(plan, asked, release, unprotected, not measures_only, capped, seconds)
 
     def first_state(self, parameters: Tensor) -> State:
         """Before round one."""
@@ -154,6 +163,9 @@ class Federation:
         ]
         return sum(steps) / len(steps)
 
+    def _median(self, norms: Tensor) -> float:
+        return median_bound(norms) if len(norms) else self.experiment.clipping.bound
+
     def _participants(self, state: State, number: int) -> tuple[str, ...]:
         return participants(self.experiment.participation, list(self.hospitals), state.draws, number)
 
@@ -185,9 +197,7 @@ class Federation:
         """A budget below the price of one round is refused before anything is spent."""
         if self.budget is None:
             return
-        bound = state.clip_bounds["plain"]
-        plan = RoundPlan(1, state.parameters, state.intermediaries, bound, tuple(self.hospitals))
-        events = self.mechanism.events(plan, False)
+        events = self.mechanism.events(1, state.intermediaries, state.clip_bounds["plain"], False)
         if (cost := self.budget.cost(events)) > self.budget.epsilon:
             noise, rounds = self.experiment.privacy.noise_multiplier, self.experiment.rounds
             enough = noise * self.budget.noise_factor(events, rounds) if noise else math.nan
@@ -202,10 +212,22 @@ class Federation:
             )
 
 
-def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> Federation:
-    """Brings the parts together; `experiment` is resolved, `cohort` is checked.
+def build_federation(
+    experiment: Experiment,
+    cohort: Cohort,
+    engine: Engine,
+    mechanism: Mechanism,
+    model: str = "",
+    optimizer: ServerOptimizer | None = None,
+) -> Federation:
+    """The server of a resolved experiment for a checked cohort.
 
     Hospitals that only lend images for validation and test are none of the federation's.
+
+    Args:
+        mechanism: that of the hospitals.
+        model: what the parameters mean, see `FlatModel.identity`.
+        optimizer: in place of the experiment's.
     """
     members = cohort.hospitals[: experiment.participation.members]
     sizes = {hospital.name: len(hospital.train) for hospital in members}
@@ -215,12 +237,16 @@ def found_federation(experiment: Experiment, cohort: Cohort, engine: Engine) -> 
                 f"cohort: {name} has {size} training images, fewer than intermediaries.min_samples = "
                 f"{experiment.intermediaries.min_samples}; leave it out or give it more"
             )
-    mechanism, optimizer = (
-        build_mechanism(experiment, list(sizes.values())),
-        server_optimizer(experiment.server),
+    return Federation(
+        experiment,
+        sizes,
+        room(members, experiment.intermediaries.min_samples),
+        engine,
+        optimizer or server_optimizer(experiment.server),
+        mechanism,
+        model,
+        build_budget(experiment),
     )
-    largest = room(members, experiment.intermediaries.min_samples)
-    return Federation(experiment, sizes, largest, engine, optimizer, mechanism, build_budget(experiment))
 
 
 def build_budget(experiment: Experiment) -> Budget | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from silodp.clipping import clip_factor, norm
+from silodp.clipping import norm
 from silodp.cohorts.cohort import HospitalData
-from silodp.exchange import HospitalUpdate, Measurements, RoundPlan
 from silodp.intermediary import split, split_sizes
 from silodp.local_training import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
+from silodp.mechanism import Mechanism
+from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.randomness import generator
 from silodp.sketch import sketch
 
@@ -21,19 +24,72 @@ _CPU = torch.device("cpu")
 log = logging.getLogger("silodp")
 
 
+@dataclass
+class _Trained:
+    """What training a hospital's intermediaries leaves beside the updates."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    sketches: list[Tensor] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+
 class Hospital:
     """One participant. It sees the plan and its own data, and nothing of the other hospitals."""
 
-    def __init__(self, data: HospitalData, trainer: LocalTrainer, signs: Tensor, seed: int) -> None:
+    def __init__(
+        self, data: HospitalData, trainer: LocalTrainer, mechanism: Mechanism, signs: Tensor, seed: int
+    ) -> None:
         self.name = data.name
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
         self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
         self._trainer = trainer
+        self.mechanism = mechanism
         self._signs = signs
         self._seed = seed
+        self._rehearsed: tuple[list[Tensor], _Trained] | None = None
 
-    def train(self, plan: RoundPlan) -> HospitalUpdate:
-        """Splits, trains every intermediary from θ, and adds the clipped differences into one sum."""
+    def answer(self, plan: RoundPlan, *, diagnose: bool = False) -> tuple[Contribution, Diagnostics | None]:
+        """Splits, trains every intermediary from θ, and sends the sum of the clipped differences.
+
+        Raises:
+            Exception: what went wrong, where every intermediary failed: then nothing of the hospital counts.
+        """
+        updates, trained = self._rehearsed or (None, _Trained())
+        self._rehearsed = None
+        numbers, norms = self.mechanism.encode(
+            plan, self._updates(plan, trained, diagnose) if updates is None else updates
+        )
+        lost = ~torch.isfinite(norms)
+        if self.states:
+            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
+                self.states[number] = self._trainer.fresh_state()
+        if len(trained.errors) == plan.intermediaries:
+            raise trained.errors[-1]  # nothing of this hospital counts, so it may as well be absent
+        if lost.any():
+            error = trained.errors[-1] if trained.errors else None
+            why = f" ({type(error).__name__}: {error})" if error else ""
+            log.warning(
+                "round %d: %s: %d of %d intermediaries failed or gave NaN or infinity and count as nothing%s",
+                plan.round, self.name, int(lost.sum()), plan.intermediaries, why,
+            )  # fmt: skip
+        measured = None
+        if diagnose:
+            kept = torch.stack(trained.sketches).masked_fill(lost[:, None], 0.0)
+            loss = torch.stack(trained.losses).nanmean()
+            measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
+        return Contribution(self.name, plan.round, plan.digest, numbers), measured
+
+    def rehearse(self, plan: RoundPlan) -> Tensor:
+        """Trains before C is known, keeping all v updates for `answer`; their norms, 0 of those lost."""
+        trained = _Trained()
+        updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
+        self._rehearsed = updates, trained
+        if len(trained.errors) == plan.intermediaries:
+            return torch.empty(0, dtype=torch.float64, device=plan.parameters.device)
+        return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
+
+    def _updates(self, plan: RoundPlan, trained: _Trained, diagnose: bool) -> Iterator[Tensor]:
+        """Δ_ij of every intermediary, one after the other in the same memory, which may be overwritten."""
         trainer, examples = self._trainer, self.parts["train"]
         # The split depends on v alone: an intermediary is the same images in every round, or its ε would
         # be nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
@@ -41,8 +97,6 @@ class Hospital:
         parts = split(len(examples), plan.intermediaries, chance, examples.patients)
         steps = [planned_steps(n, trainer.settings) for n in split_sizes(len(examples), plan.intermediaries)]
         states = self._states_for(plan.intermediaries)
-        whole = [torch.zeros_like(plan.parameters)] if plan.clip_bound is not None else []
-        norms, sketches, losses, errors = [], [], [], []
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else trainer.working_state()
@@ -51,7 +105,7 @@ class Hospital:
                 loss = trainer.train(plan.parameters, mine, state, chance, steps[number])
             except Exception as error:
                 # A user's own network may refuse an image: that counts like NaN, for this part alone.
-                errors.append(error)
+                trained.errors.append(error)
                 loss = torch.full((), math.nan, device=trainer.device)
                 trainer.model.values.fill_(math.nan)
             update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
@@ -59,43 +113,10 @@ class Hospital:
                 update /= step_normaliser(steps[number], trainer.settings)
             if plan.divisor is not None:
                 update /= plan.divisor
-            norms.append(norm(update))
-            finite = torch.isfinite(norms[-1])
-            # One intermediary whose numbers ran away counts as nothing, and takes nobody else with it.
-            update.nan_to_num_(0.0, 0.0, 0.0).mul_(finite)
-            losses.append(loss)
-            if plan.measure:
-                sketches.append(sketch(update, self._signs))
-            if plan.clip_bound is None:
-                whole.append(update.clone())
-            else:
-                factor = torch.where(finite, clip_factor(norms[-1], plan.clip_bound), 0.0)
-                whole[0].addcmul_(update, factor.to(update.dtype))
-        sizes = torch.stack(norms)
-        lost = ~torch.isfinite(sizes)
-        sizes = sizes.nan_to_num(0.0, 0.0, 0.0)
-        if self.states:
-            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
-                self.states[number] = trainer.fresh_state()
-        if len(errors) == len(parts):
-            raise errors[-1]  # nothing of this hospital counts, so it may as well be absent
-        if lost.any():
-            why = f" ({type(errors[-1]).__name__}: {errors[-1]})" if errors else ""
-            log.warning(
-                "round %d: %s: %d of %d intermediaries failed or gave NaN or infinity and count as nothing%s",
-                plan.round, self.name, int(lost.sum()), len(norms), why,
-            )  # fmt: skip
-        # One that is lost has no bit either: a hospital of which all are lost is as good as an absent one.
-        bits = torch.where(lost, 0.0, (sizes <= (plan.clip_bound or 0.0)).double() - 0.5)
-        return HospitalUpdate(
-            self.name,
-            torch.stack(whole) if plan.clip_bound is None else whole[0],
-            float(bits.sum()) if plan.clip_bound is not None else 0.0,
-            len(examples),
-            Measurements(sizes, torch.stack(sketches), torch.stack(losses).nanmean())
-            if plan.measure
-            else None,
-        )
+            trained.losses.append(loss)
+            if diagnose:
+                trained.sketches.append(sketch(update, self._signs))
+            yield update
 
     def _states_for(self, count: int) -> list[OptimizerState]:
         """The kept optimizer states, averaged and handed on where v has changed."""

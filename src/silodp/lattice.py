@@ -38,6 +38,11 @@ def sensitivity(clip_bound: float, intermediaries: int) -> float:
     return clip_bound * (1 + FINENESS + 2 * SINGLE * intermediaries**2)
 
 
+def longest_sum(clip_bound: float, intermediaries: int) -> float:
+    """The longest that the sum of a hospital's v clipped updates can be on the lattice."""
+    return intermediaries * sensitivity(clip_bound, intermediaries)
+
+
 def to_lattice(vector: Tensor, distance: float) -> Tensor:
     """Whole numbers (in double precision, exact up to 2^53): the nearest points, in units of `distance`."""
     return vector.double().div_(distance).round_()

@@ -1,4 +1,4 @@
-"""THE door: the one place where clipped sums become a noisy mean. Nothing else leaves the hospitals.
+"""The one mechanism: clipped sums become whole numbers at a hospital, and a noisy mean at the server.
 
 Guarantee: whatever the hospitals answer, the released mean is that of a Gaussian mechanism whose noise
 is `noise_multiplier` times the most that one intermediary can move the sum, hence `noise_multiplier`/v
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from silodp.clipping import clip_factor, median_bound, norm, share_noise
-from silodp.exchange import HospitalUpdate, RoundPlan
+from silodp.clipping import clip_factor, norm, share_noise
 from silodp.intermediary import Ratio
-from silodp.lattice import sensitivity, spacing, to_lattice
+from silodp.lattice import longest_sum, sensitivity, spacing, to_lattice
+from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.privacy.events import Event
 from silodp.randomness import NoiseSource
 from silodp.settings import ClippingSettings, ParticipationSettings
@@ -36,50 +36,6 @@ class Unprotected:
     ratio: Ratio
     cosine_std: float
     losses: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What a round gave: the released numbers, the events that say so, and notes that stay with the run.
-
-    Attributes:
-        mean: the noisy mean of the clipped updates.
-        clip_bound: C of this round.
-        noise_std: σ, standard deviation of the noise in each coordinate of `mean`.
-        fraction_below: b̃, the noised fraction of updates with norm ≤ C; None without quantile clipping.
-        unprotected: un-noised statistics, where the plan asked for them; not released.
-        absent: hospitals that were asked and did not count, with the reason.
-        images: images trained on.
-    """
-
-    mean: Tensor
-    clip_bound: float
-    noise_std: float
-    fraction_below: float | None
-    events: tuple[Event, ...]
-    unprotected: Unprotected | None
-    absent: dict[str, str]
-    images: int
-
-
-@dataclass
-class _Gathered:
-    """The running sum behind the door: one vector, and a small sketch an intermediary where measured."""
-
-    total: Tensor  # in double precision; whole numbers, in units of the lattice, where there is one
-    clip_bound: float
-    distance: float | None  # of the lattice; without noise nothing is hidden, and nothing rounded
-    bits: float = 0.0
-    images: int = 0
-    answered: set[str] = field(default_factory=set)
-    absent: dict[str, str] = field(default_factory=dict)
-    norms: list[Tensor] = field(default_factory=list)
-    sketches: list[Tensor] = field(default_factory=list)
-    losses: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def unit(self) -> float:
-        return self.distance or 1.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +66,7 @@ class Mechanism:
         expected_hospitals: how many hospitals the plan expects in a round: the fixed denominator is
             this times v.
         sampling_rate: chance of one hospital's taking part.
-        local: set where the hospitals' own noise protects their images; then this door adds none.
+        local: set where the hospitals' own noise protects their images; then the server adds none.
         stateful: whether hospitals keep optimizer states across rounds.
     """
 
@@ -122,21 +78,25 @@ class Mechanism:
     local: LocalNoise | None = None
     stateful: bool = False
 
-    def events(self, plan: RoundPlan, estimates: bool) -> tuple[Event, ...]:
-        """What carrying out this plan will release: known before anyone trains.
+    def events(
+        self, round_: int, intermediaries: int, clip_bound: float | None, estimates: bool
+    ) -> tuple[Event, ...]:
+        """What a round with this v and C will release: known before anyone trains.
 
         Args:
-            plan: its v and C give the sensitivity.
-            estimates: whether the rule for v will read the un-noised ratio.
+            round_: counted from 1.
+            intermediaries: v.
+            clip_bound: C; None where it will be the median of the round's norms.
+            estimates: whether the rule for v will read the un-noised ratio; then an event says so.
         """
         rule = self.participation.rule
         update = Event(
-            round=plan.round,
+            round=round_,
             released="model update",
             protected=True,
             noise_multiplier=self._multipliers[0],
-            contributions=plan.intermediaries,
-            clip_bound=plan.clip_bound if plan.clip_bound and math.isfinite(plan.clip_bound) else None,
+            contributions=intermediaries,
+            clip_bound=clip_bound if clip_bound and math.isfinite(clip_bound) else None,
             participation="fraction-kept" if rule == "fraction" and self.stateful else rule,
             sampling_rate=self.sampling_rate,
         )
@@ -169,121 +129,166 @@ class Mechanism:
             return share_noise(self.noise_multiplier, self.clipping.bit_share)
         return self.noise_multiplier, 0.0
 
-    def release(
-        self, plan: RoundPlan, updates: Iterable[HospitalUpdate], noise: NoiseSource, estimates: bool
-    ) -> Release:
-        """Sums, adds the noise once, divides by the plan's denominator.
+    def encode(self, plan: RoundPlan, updates: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+        """At a hospital: clips its intermediaries' updates, sums them, and rounds the sum to the lattice.
+
+        Guarantee: leaving out one of the updates moves the numbers by at most `sensitivity` of this C and v.
+        One that is NaN or infinite counts as nothing, its bit included, and takes no other with it.
+
+        Args:
+            plan: with a clip bound.
+            updates: v times (d,), one by one; each is overwritten, and may be the same memory every time.
+
+        Returns:
+            (d + 1,) numbers as `Contribution` has them, and the (v,) norms before clipping in double
+            precision: NaN or infinite where an intermediary is lost. Norms stay at the hospital.
+        """
+        assert plan.clip_bound is not None, "a rehearsal has found C"
+        total, found = torch.zeros_like(plan.parameters), []
+        for update in updates:
+            found.append(norm(update))
+            finite = torch.isfinite(found[-1])
+            factor = torch.where(finite, clip_factor(found[-1], plan.clip_bound), 0.0)
+            total.addcmul_(update.nan_to_num_(0.0, 0.0, 0.0), factor.to(update.dtype))
+        norms = torch.stack(found)
+        bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
+        distance = self._distance(plan.clip_bound, len(total))
+        numbers = to_lattice(total, distance) if distance else total.double()
+        return torch.cat([numbers, bits[None] / _BIT_LATTICE]), norms
+
+    def opened(self, plan: RoundPlan, numbers: Tensor) -> tuple[Tensor, float]:
+        """The (d,) sum of clipped updates that a contribution's numbers stand for, and the sum of its bits.
+
+        Un-noised, like what it is made from: for those who know the hospital's numbers anyway.
+        """
+        assert plan.clip_bound is not None, "a rehearsal has found C"
+        unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
+        return numbers[:-1] * unit, float(numbers[-1]) * _BIT_LATTICE
+
+    def decode(
+        self,
+        plan: RoundPlan,
+        asked: Sequence[str],
+        contributions: Iterable[Contribution],
+        noise: NoiseSource,
+        diagnostics: Mapping[str, Diagnostics] | None = None,
+    ) -> tuple[Release, Unprotected | None]:
+        """At the server: checks every answer, sums, adds the noise once, divides by the plan's denominator.
 
         Args:
             plan: this round's plan; its v and C give the sensitivity.
-            updates: consumed one by one into a running sum.
+            asked: who was asked; anybody else's answer is ignored.
+            contributions: consumed one by one into a running sum.
             noise: where the noise comes from.
-            estimates: whether the rule for v will read the un-noised ratio; then an event says so.
+            diagnostics: of the hospitals, where the engine has them; looked at when all have answered.
+
+        Returns:
+            The release, and beside it what the un-noised numbers say, where there are diagnostics.
         """
-        gathered = self._gather(plan, updates)
-        denominator = self.expected_hospitals * plan.intermediaries
+        assert plan.clip_bound is not None, "a rehearsal has found C"
+        size, bound = len(plan.parameters), plan.clip_bound
+        distance = self._distance(bound, size)
+        unit, denominator = distance or 1.0, self.expected_hospitals * plan.intermediaries
         update_multiplier, bit_multiplier = self._multipliers
+        total = torch.zeros(size + 1, dtype=torch.float64, device=plan.parameters.device)
+        absent, ignored = dict.fromkeys(asked, "it did not answer"), []
+        counted: set[str] = set()
+        for answer in contributions:
+            if not isinstance(answer, Contribution):
+                ignored.append((f"{answer!r:.40}", "it is no contribution"))
+                continue
+            name = answer.hospital if isinstance(answer.hospital, str) else f"{answer.hospital!r:.40}"
+            if (why := _not_expected(answer, plan, asked, counted)) is not None:
+                ignored.append((name, why))
+            elif (why := _malformed(answer.numbers, size, whole=distance is not None)) is not None:
+                absent[name] = why
+            else:
+                counted.add(name)
+                del absent[name]
+                total += self._held_to_the_most(plan, answer.numbers.to(total.device), unit)
 
         # The noise is scaled by what one intermediary can move the sum by, and rounded to its lattice.
         std_of_sum = 0.0
-        if update_multiplier and gathered.clip_bound:
-            std_of_sum = update_multiplier * sensitivity(gathered.clip_bound, plan.intermediaries)
-        added = torch.zeros_like(gathered.total)
+        if update_multiplier and bound:
+            std_of_sum = update_multiplier * sensitivity(bound, plan.intermediaries)
+        hidden = total[:size]
+        added = torch.zeros_like(hidden)
         if std_of_sum:
-            name = f"model update, C {gathered.clip_bound!r}, v {plan.intermediaries}"
-            added = noise(gathered.total, name, len(gathered.total))
-            added.mul_(std_of_sum / gathered.unit).round_()
-        noise_norm = float(norm(added)) * gathered.unit / denominator
-        unprotected = self._measure(plan, gathered, noise_norm)
-        total = gathered.total.add_(added)  # the sum itself is not needed again
-        mean = total.mul_(gathered.unit / denominator).to(plan.parameters.dtype)
+            added = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
+            added.mul_(std_of_sum / unit).round_()
+        unprotected = None
+        if diagnostics and counted:
+            noise_norm = float(norm(added)) * unit / denominator
+            known = {name: one for name, one in diagnostics.items() if name in counted}
+            unprotected = _measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
+        mean = hidden.add_(added).mul_(unit / denominator).to(plan.parameters.dtype)
 
         released = {"model update": _digest(mean)}
         fraction_below = None
         if self.clipping.rule == "quantile":
             # One centred bit moves the sum by ½, so the noise that makes it z_b is z_b/2.
-            bits = torch.tensor([gathered.bits], dtype=torch.float64)
+            bits = total[size:].cpu() * _BIT_LATTICE
             steps = noise(bits, "clip quantile", 1).mul_(bit_multiplier / 2 / _BIT_LATTICE).round_()
-            fraction_below = (gathered.bits + float(steps) * _BIT_LATTICE) / denominator + 0.5
+            fraction_below = (float(bits) + float(steps) * _BIT_LATTICE) / denominator + 0.5
             released["clip quantile"] = _digest(torch.tensor(fraction_below, dtype=torch.float64))
-        bound = gathered.clip_bound if math.isfinite(gathered.clip_bound) else None
+        finite = bound if math.isfinite(bound) else None
         events = tuple(
-            replace(event, clip_bound=bound, digest=released.get(event.released, ""))
-            for event in self.events(plan, estimates)
+            replace(event, clip_bound=finite, digest=released.get(event.released, ""))
+            for event in plan.events
         )
-        return Release(
-            mean,
-            gathered.clip_bound,
-            std_of_sum / denominator,
-            fraction_below,
-            events,
-            unprotected,
-            gathered.absent,
-            gathered.images,
-        )
+        std = std_of_sum / denominator
+        return Release(mean, bound, std, fraction_below, events, absent, tuple(ignored)), unprotected
 
-    def _measure(self, plan: RoundPlan, gathered: _Gathered, noise_norm: float) -> Unprotected | None:
-        """Eq. 2 and the cosines of Fig. 2(b), from un-noised numbers, where the plan asks for them."""
-        if not (plan.measure and gathered.norms):
-            return None
-        total = gathered.total.mul(gathered.unit).to(plan.parameters.dtype)
-        similarity = cosines(torch.cat(gathered.sketches), sketch(total, signs(len(total), total.device)))
-        ratio = Ratio(noise_norm, float(torch.cat(gathered.norms).sum()), float(norm(total)))
-        return Unprotected(ratio, float(similarity.std(correction=0)), gathered.losses)
+    def _held_to_the_most(self, plan: RoundPlan, numbers: Tensor, unit: float) -> Tensor:
+        """A hospital that lies is held to the most that an honest one could contribute."""
+        assert plan.clip_bound is not None
+        most = longest_sum(plan.clip_bound, plan.intermediaries) / unit
+        length, limit = norm(numbers[:-1]), plan.intermediaries / 2 / _BIT_LATTICE
+        if length > most:
+            numbers = numbers.clone()
+            numbers[:-1] = numbers[:-1].mul(clip_factor(length, most)).trunc_()
+        if abs(numbers[-1]) > limit:
+            numbers = torch.cat([numbers[:-1], numbers[-1:].clamp(-limit, limit)])
+        return numbers
 
-    def _gather(self, plan: RoundPlan, updates: Iterable[HospitalUpdate]) -> _Gathered:
-        bound = math.inf if plan.clip_bound is None else plan.clip_bound
-        gathered = _Gathered(
-            torch.zeros_like(plan.parameters, dtype=torch.float64), bound, self._distance(bound, plan)
-        )
-        unclipped: list[Tensor] = []
-        for update in updates:
-            if update.hospital not in plan.participants or update.hospital in gathered.answered:
-                gathered.absent[update.hospital] = "it answered without being asked"
-                continue
-            gathered.answered.add(update.hospital)
-            shape = tuple(update.clipped_sum.shape)
-            if shape != (plan.intermediaries,) * (plan.clip_bound is None) + tuple(plan.parameters.shape):
-                gathered.absent[update.hospital] = f"its update has shape {shape}"
-                continue
-            size = norm(update.clipped_sum)
-            if not (torch.isfinite(size) and math.isfinite(update.bits)):
-                gathered.absent[update.hospital] = "its update is NaN or infinite"
-                continue
-            if plan.clip_bound is None:
-                unclipped.append(update.clipped_sum)
-            else:
-                # A hospital that lies is held to the most that an honest one could contribute.
-                factor = clip_factor(size, plan.intermediaries * bound)
-                self._add(gathered, update.clipped_sum * factor.to(update.clipped_sum.dtype))
-            limit = plan.intermediaries / 2
-            gathered.bits += min(max(update.bits, -limit), limit)
-            gathered.images += update.images
-            if plan.measure and update.measurements is not None:
-                gathered.norms.append(update.measurements.norms)
-                gathered.sketches.append(update.measurements.sketches)
-                gathered.losses[update.hospital] = float(update.measurements.loss)
-        for name in plan.participants:
-            if name not in gathered.answered:
-                gathered.absent[name] = "it did not answer"
-        if plan.clip_bound is None:
-            self._clip_at_median(plan, gathered, unclipped)
-        return gathered
-
-    def _distance(self, clip_bound: float, plan: RoundPlan) -> float | None:
+    def _distance(self, clip_bound: float, size: int) -> float | None:
+        """Of the lattice; without noise nothing is hidden, and nothing rounded."""
         private = self.noise_multiplier > 0 and 0 < clip_bound < math.inf
-        return spacing(clip_bound, len(plan.parameters)) if private else None
+        return spacing(clip_bound, size) if private else None
 
-    def _add(self, gathered: _Gathered, clipped: Tensor) -> None:
-        gathered.total += to_lattice(clipped, gathered.distance) if gathered.distance else clipped
 
-    def _clip_at_median(self, plan: RoundPlan, gathered: _Gathered, unclipped: list[Tensor]) -> None:
-        """The authors' program: C is the median of this round's norms, so every update is kept for it."""
-        norms = [torch.linalg.vector_norm(u, dim=1, dtype=torch.float64) for u in unclipped]
-        gathered.clip_bound = median_bound(torch.cat(norms)) if norms else self.clipping.bound
-        gathered.distance = self._distance(gathered.clip_bound, plan)
-        for updates, sizes in zip(unclipped, norms, strict=True):
-            self._add(gathered, clip_factor(sizes, gathered.clip_bound).to(updates.dtype) @ updates)
+def _not_expected(
+    answer: Contribution, plan: RoundPlan, asked: Sequence[str], counted: set[str]
+) -> str | None:
+    if answer.hospital not in asked:
+        return "it answered without being asked"
+    if answer.hospital in counted:
+        return "it answered twice; the first answer counts"
+    if answer.round != plan.round:
+        return f"it answered round {answer.round!r:.20} in round {plan.round}"
+    return None if answer.plan == plan.digest else "it answered another plan"
+
+
+def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
+    if not isinstance(numbers, Tensor) or numbers.dtype != torch.float64:
+        return "its update is no vector of numbers in double precision"
+    if tuple(numbers.shape) != (size + 1,):
+        return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}"
+    if not torch.isfinite(norm(numbers)):
+        return "its update is NaN or infinite"
+    counted = numbers if whole else numbers[-1:]
+    return None if torch.equal(counted, counted.round()) else "its update is not of whole numbers"
+
+
+def _measured(total: Tensor, diagnostics: Mapping[str, Diagnostics], noise_norm: float) -> Unprotected:
+    """Eq. 2 and the cosines of Fig. 2(b), from un-noised numbers."""
+    seen = list(diagnostics.values())
+    sketches = torch.cat([one.sketches for one in seen])
+    similarity = cosines(sketches, sketch(total, signs(len(total), total.device)))
+    norms = torch.cat([one.norms for one in seen])
+    ratio = Ratio(noise_norm, float(norms.sum()), float(norm(total)))
+    losses = {name: float(one.loss) for name, one in diagnostics.items()}
+    return Unprotected(ratio, float(similarity.std(correction=0)), losses)
 
 
 def _digest(released: Tensor) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,14 @@ class FlatModel:
 
     def __len__(self) -> int:
         return self.values.numel()
+
+    @cached_property
+    def identity(self) -> str:
+        """What the flat vector means: a digest of the names and shapes, and of the frozen values."""
+        named = [(name, tuple(p.shape), p.requires_grad) for name, p in self.module.named_parameters()]
+        hashed = hashlib.sha256(repr(named).encode())
+        hashed.update(self._frozen_start.cpu().numpy().tobytes())
+        return hashed.hexdigest()
 
     def load(self, values: Tensor) -> None:
         """Copies the flat vector `values` into the model, and the frozen parameters of the start."""

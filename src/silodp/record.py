@@ -16,10 +16,24 @@ Metrics = dict[str, float]
 
 
 def round_record(
-    done: Round, validation: dict[str, Metrics], epsilon: Epsilon, seconds: float, head: str
+    done: Round,
+    sizes: Mapping[str, int],
+    validation: dict[str, Metrics],
+    epsilon: Epsilon,
+    seconds: float,
+    head: str,
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl; `head` is the ledger's hash of everything up to this round's releases."""
-    release, unprotected = done.release, done.release.unprotected
+    """A line of metrics.jsonl.
+
+    Args:
+        done: the round.
+        sizes: of the hospitals' training sets.
+        validation: metrics by hospital.
+        epsilon: spent so far.
+        seconds: of the round, validation included.
+        head: the ledger's hash of everything up to this round's releases.
+    """
+    release, unprotected = done.release, done.unprotected
     ratio = unprotected.ratio if unprotected else None
     return {
         "round": done.plan.round,
@@ -35,9 +49,10 @@ def round_record(
         "epsilon": asdict(epsilon),
         "train_loss": _mean(unprotected.losses.values()) if unprotected else None,
         "validation": {"mean": mean_metrics(validation), "hospitals": validation},
-        "participants": list(done.plan.participants),
+        "participants": list(done.asked),
         "absent": release.absent,
-        "images": release.images,
+        "ignored": [list(one) for one in release.ignored],
+        "images": sum(sizes[name] for name in done.asked if name not in release.absent),
         "training_seconds": round(done.seconds, 4),
         "seconds": round(seconds, 4),
         "ledger": head,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from silodp.errors import InputError
 from silodp.settings import ServerSettings
 
 State = dict[str, Any]
@@ -37,11 +38,19 @@ class Preparation:
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """`step(state, parameters, mean, noise_std, mean_steps)` gives the new parameters and state."""
+    """Three functions over plain state: a dict of tensors and numbers, which goes into checkpoints.
+
+    Attributes:
+        init: the state before round one, from the (d,) parameters.
+        step: (state, parameters, mean, noise_std, mean_steps) → the new parameters and state; new tensors.
+            `mean` (d,) is what was released, `noise_std` the standard deviation of its noise, `mean_steps`
+            the mean of the local steps over all intermediaries.
+        prepare: what hospitals do to their updates before they clip them; default: nothing.
+    """
 
     init: Callable[[Tensor], State]
-    prepare: Callable[[State], Preparation]
     step: Callable[[State, Tensor, Tensor, float, float], tuple[Tensor, State]]
+    prepare: Callable[[State], Preparation] = lambda state: Preparation()
 
 
 def server_optimizer(settings: ServerSettings) -> ServerOptimizer:
@@ -49,6 +58,11 @@ def server_optimizer(settings: ServerSettings) -> ServerOptimizer:
     rate = settings.learning_rate
     if rate is None:
         raise ValueError("server.learning_rate is not resolved")
+    if settings.optimizer == "custom":
+        raise InputError(
+            "server.optimizer = custom: this experiment was given its optimizer from Python; "
+            "run it with silodp.train(experiment, server_optimizer=…)"
+        )
     if settings.optimizer == "fedadam":
         return _fedadam(settings, rate)
     if settings.optimizer == "fednova":
@@ -64,7 +78,7 @@ def _fedavg(rate: float) -> ServerOptimizer:
     def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
         return parameters + rate * mean, state
 
-    return ServerOptimizer(lambda parameters: {}, lambda state: Preparation(), step)
+    return ServerOptimizer(lambda parameters: {}, step)
 
 
 def _fedadam(settings: ServerSettings, rate: float) -> ServerOptimizer:
@@ -98,7 +112,7 @@ def _fedadam(settings: ServerSettings, rate: float) -> ServerOptimizer:
         new = parameters + rate * m / (u.sqrt() + settings.tau)
         return new, {"first": first, "second": second, "noise": noise, "steps": steps}
 
-    return ServerOptimizer(init, lambda state: Preparation(), step)
+    return ServerOptimizer(init, step)
 
 
 def _fednova(rate: float) -> ServerOptimizer:
@@ -108,7 +122,7 @@ def _fednova(rate: float) -> ServerOptimizer:
     def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
         return parameters + rate * mean_steps * mean, state
 
-    return ServerOptimizer(lambda parameters: {}, lambda state: Preparation(normalise_steps=True), step)
+    return ServerOptimizer(lambda parameters: {}, step, lambda state: Preparation(normalise_steps=True))
 
 
 def _dp2_rmsprop(settings: ServerSettings, rate: float) -> ServerOptimizer:
@@ -140,4 +154,4 @@ def _dp2_rmsprop(settings: ServerSettings, rate: float) -> ServerOptimizer:
                 gathered = torch.zeros_like(gathered)
         return parameters, {"rounds": rounds, "gathered": gathered, "second": second}
 
-    return ServerOptimizer(init, prepare, step)
+    return ServerOptimizer(init, step, prepare)

@@ -167,7 +167,7 @@ class BudgetSettings(Settings):
 class ServerSettings(Settings):
     """What the server does with the released mean."""
 
-    optimizer: Literal["fedavg", "fedadam", "fednova", "dp2-rmsprop"] = "fedavg"
+    optimizer: Literal["fedavg", "fedadam", "fednova", "dp2-rmsprop", "custom"] = "fedavg"
     learning_rate: Positive | None = None  # default: 1; fedadam 0.03; dp2-rmsprop 1e-4 (1e-3 without noise)
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # fedadam
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99  # fedadam

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from silodp.errors import InputError
-from silodp.exchange import RoundPlan
 from silodp.experiment import Experiment
 from silodp.federation import build_budget, build_mechanism
 from silodp.intermediary import estimates
@@ -108,6 +105,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     rounds = max((event.round for event in events), default=0)
     epsilon = spent(events, delta, accountant, experiment.privacy.image_delta)
     finished = {line["round"] for line in traces.metrics}
+    cohort = RunFolder(folder).cohort()
     return Statement(
         folder=folder,
         experiment=experiment,
@@ -119,13 +117,16 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
         redone=_redone(events),
         torn=reading.torn,
-        problems=(*_problems(experiment, events, finished), *conflicts(traces, events, reading.chains)),
+        problems=(
+            *_problems(experiment, events, finished, _sizes(experiment, cohort)),
+            *conflicts(traces, events, reading.chains),
+        ),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
         withdrawn=epsilon.withdrawn,
         image=epsilon.image,
         budget_spent=budget.cost(events) if budget else None,
-        not_covered=tuple(not_covered(experiment, epsilon, RunFolder(folder).cohort())),
+        not_covered=tuple(not_covered(experiment, epsilon, cohort)),
     )
 
 
@@ -159,7 +160,9 @@ def _redone(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(sorted(number for number, times in updates.items() if times > 1))
 
 
-def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int]) -> list[str]:
+def _problems(
+    experiment: Experiment, events: Sequence[Event], finished: set[int], sizes: Sequence[int]
+) -> list[str]:
     """Whether every round is there, in order, with all that the experiment releases in a round.
 
     The last round may be half written: a crash or a run at work, before anything of it was used.
@@ -176,18 +179,33 @@ def _problems(experiment: Experiment, events: Sequence[Event], finished: set[int
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    door = build_mechanism(experiment, [2] * (experiment.members or 1))
+    mechanism = build_mechanism(experiment, sizes or [2] * (experiment.members or 1))
     for number, found in _by_round(events).items():
         measures = experiment.is_private and estimates(experiment.intermediaries, number)
-        plan = RoundPlan(number, torch.empty(0), found[0].contributions, None, ())
         complete = number in finished or number < reached
-        unlike = _unlike_the_plan(door.events(plan, measures), found, complete)
+        planned = mechanism.events(number, found[0].contributions, None, measures)
+        unlike = _unlike_the_plan(planned, found, complete, sized=bool(sizes))
         problems += [f"round {number}: {text}" for text in unlike]
     return problems
 
 
-def _unlike_the_plan(planned: Sequence[Event], found: Sequence[Event], complete: bool) -> list[str]:
-    """What the door would have written for a round, compared with what stands there."""
+def _sizes(experiment: Experiment, cohort: Mapping[str, Any]) -> list[int]:
+    """Of the training sets of those who train, as cohort.json says; empty where it does not."""
+    try:
+        sizes = [hospital["train"]["images"] for hospital in cohort["hospitals"].values()]
+    except (KeyError, TypeError, AttributeError):
+        return []
+    known = all(type(size) is int and size > 0 for size in sizes)
+    return sizes[: experiment.members] if known else []
+
+
+def _unlike_the_plan(
+    planned: Sequence[Event], found: Sequence[Event], complete: bool, sized: bool
+) -> list[str]:
+    """What the mechanism would have written for a round, compared with what stands there.
+
+    `sized`: the sizes of the training sets are known, which the steps of DP-SGD at the hospitals follow from.
+    """
     problems = []
     for wanted in planned:
         same = [event for event in found if event.released == wanted.released]
@@ -200,6 +218,9 @@ def _unlike_the_plan(planned: Sequence[Event], found: Sequence[Event], complete:
                 and (event.participation, event.part) == (wanted.participation, wanted.part)
                 and math.isclose(event.sampling_rate, wanted.sampling_rate, rel_tol=1e-9)
             )
+            if sized:
+                counts = ("contributions", "steps", "passes")
+                fits &= all(getattr(event, name) == getattr(wanted, name) for name in counts)
             if not fits:
                 problems.append(f"«{event.released}» is not what the experiment asks for")
     return problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import platform
@@ -15,24 +14,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from silodp.cohorts import Cohort, load_cohort
+from silodp.building import EngineOf, Parts, build
+from silodp.cohorts import Cohort
 from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.description import describe, in_short
-from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.federation import State, found_federation
-from silodp.fitting import named_network, outputs, refuse_misfit, refuse_other_kinds, refuse_other_targets
-from silodp.hospital import Hospital
-from silodp.local_training import LocalTrainer
-from silodp.parameters import FlatModel
+from silodp.federation import State
+from silodp.fitting import refuse_other_kinds
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.run_folder import RunFolder, read_experiment, refuse_used, same_form
-from silodp.sketch import signs
-from silodp.tasks import task_named
+from silodp.server_optimizers import ServerOptimizer
 from silodp.traces import conflicts, read_traces
 from silodp.version import version
 
@@ -66,6 +61,8 @@ def train(
     out: str | Path | None = None,
     cohort: Cohort | None = None,
     model: nn.Module | None = None,
+    server_optimizer: ServerOptimizer | None = None,
+    engine: EngineOf | None = None,
     device: str = "auto",
     on_round: OnRound | None = None,
     on_read: OnRead | None = None,
@@ -77,6 +74,8 @@ def train(
         out: a new folder for the run; default runs/NAME-1, -2, …
         cohort: your own hospitals in place of `experiment.cohort`.
         model: your own network in place of `experiment.model`; it needs one output a class or mask.
+        server_optimizer: your own in place of `experiment.server`.
+        engine: makes an engine of your own from the hospitals, in place of `InProcess`.
         device: "auto", "cpu" or "cuda".
         on_round: called with each line of metrics.jsonl.
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
@@ -84,7 +83,17 @@ def train(
     refuse_other_kinds(experiment, cohort, model)
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
-    run = _Run(experiment, cohort, model, device_named(device), on_read)
+    run = _Run(
+        build(
+            experiment,
+            cohort=cohort,
+            model=model,
+            server_optimizer=server_optimizer,
+            engine=engine,
+            device=device,
+            on_read=on_read,
+        )
+    )
     folder = RunFolder.create(path, run.experiment)
     try:
         ledger = folder.ledger()
@@ -99,6 +108,8 @@ def resume(
     *,
     cohort: Cohort | None = None,
     model: nn.Module | None = None,
+    server_optimizer: ServerOptimizer | None = None,
+    engine: EngineOf | None = None,
     device: str = "auto",
     on_round: OnRound | None = None,
     on_read: OnRead | None = None,
@@ -106,9 +117,17 @@ def resume(
     """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
     files = RunFolder.open(Path(folder))
     try:
-        experiment = read_experiment(files.path)
-        refuse_other_kinds(experiment, cohort, model)
-        run = _Run(experiment, cohort, model, device_named(device), on_read)
+        run = _Run(
+            build(
+                read_experiment(files.path),
+                cohort=cohort,
+                model=model,
+                server_optimizer=server_optimizer,
+                engine=engine,
+                device=device,
+                on_read=on_read,
+            )
+        )
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)
@@ -125,56 +144,20 @@ def free_folder(name: str, parent: str = "runs") -> Path:
 
 
 class _Run:
-    """One run in this process: the parts that an experiment names, brought together and checked."""
+    """One run: the parts of its federation, its state, and the best round so far."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        cohort: Cohort | None,
-        model: nn.Module | None,
-        device: torch.device,
-        on_read: OnRead | None,
-    ) -> None:
-        if cohort is not None:
-            experiment = experiment.change(cohort__kind="custom")
-        if model is not None:
-            experiment = experiment.change(model__kind="custom")
-        given = cohort.check(experiment.cohort.classes) if cohort is not None else None
-        self.cohort = given or load_cohort(experiment.cohort, on_read)
-        members = self.cohort.hospitals[: experiment.participation.members]
-        images = sum(len(hospital.train) for hospital in members)
-        self.experiment = experiment.resolve(
-            len(self.cohort.hospitals), torch.get_num_threads(), images, self.cohort.about.get("simulated")
-        )
-        self.task = task_named(experiment.task)
-        refuse_other_targets(self.cohort, self.task)
-        self.device = device
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
         self.version = version()  # now: a checkout may move on while the run does
-        network = copy.deepcopy(model) if model is not None else named_network(experiment, self.cohort)
-        self.model = FlatModel(network, device)
-        at_samples = None
-        if experiment.privacy.level == "sample":
-            from silodp.sample_level import sample_level
-
-            at_samples = sample_level(
-                experiment.privacy, self.model, self.cohort.hospitals[0].train.images.shape[1:]
-            )
-        self.trainer = LocalTrainer(self.model, self.task, experiment.local, at_samples)
-        least, wanted = experiment.intermediaries.min_samples, outputs(experiment, self.cohort)
-        refuse_misfit(self.trainer, self.cohort, least, wanted)
-        sketch_signs = signs(len(self.model), device)
-        self.engine = InProcess(
-            [Hospital(data, self.trainer, sketch_signs, experiment.seed) for data in self.cohort.hospitals]
-        )
-        self.federation = found_federation(self.experiment, self.cohort, self.engine)
-        self.state = self.federation.first_state(self.model.values.clone())
+        self.state = parts.first_state()
         self.best_round = 0
         self.best_value = -math.inf
         self.best_parameters = self.state.parameters
         self.identity = {
             "experiment": self.experiment.to_toml(),
-            "cohort": self.cohort.fingerprint(),
-            "model": repr([(name, tuple(p.shape)) for name, p in self.model.module.named_parameters()]),
+            "cohort": parts.cohort.fingerprint(),
+            "model": parts.model.identity,
         }
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
@@ -196,7 +179,7 @@ class _Run:
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         """Takes the run's state over; a run whose files contradict each other is refused as it is."""
-        checkpoint = folder.load_checkpoint(self.device)
+        checkpoint = folder.load_checkpoint(self.parts.trainer.device)
         if checkpoint is not None:
             for part, value in self.identity.items():
                 if checkpoint["identity"][part] != value:
@@ -222,7 +205,7 @@ class _Run:
 
     def _form(self, with_hospitals: bool) -> dict[str, Any]:
         """Of what a checkpoint holds; the last one holds nothing of the hospitals."""
-        states = [self.trainer.fresh_state()]
+        states = [self.parts.trainer.fresh_state()]
         return {
             "state": vars(self.state),
             "hospitals": dict.fromkeys(self.engine.state(), states) if with_hospitals else {},
@@ -234,7 +217,7 @@ class _Run:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.experiment.threads or threads)
         try:
-            description = describe(self.cohort, self.experiment.cohort.classes)
+            description = describe(self.parts.cohort, self.experiment.cohort.classes)
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
             return self._result(folder, ledger, in_short(description))
@@ -246,6 +229,8 @@ class _Run:
         for done in () if self._is_over else self.federation.rounds(self.state, ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
+            for name, reason in done.release.ignored:
+                log.warning("round %d: an answer of %s is ignored: %s", done.plan.round, name, reason)
             if done.capped and done.plan.intermediaries != capped_at:
                 capped_at = done.plan.intermediaries
                 log.warning(
@@ -258,8 +243,9 @@ class _Run:
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             head = ledger.head_after(done.release.events)
-            record = round_record(done, validation, self._spent(so_far), started - before, head)
-            headline = record["validation"]["mean"][self.task.headline]
+            sizes, epsilon = self.federation.hospitals, self._spent(so_far)
+            record = round_record(done, sizes, validation, epsilon, started - before, head)
+            headline = record["validation"]["mean"][self.parts.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
                 self.best_parameters = self.state.parameters
@@ -292,12 +278,12 @@ class _Run:
         images = _total(rounds, "images") * self.experiment.local.epochs
         summary = {
             "experiment": self.experiment.name,
-            "task": self.task.name,
-            "headline": self.task.headline,
+            "task": self.parts.task.name,
+            "headline": self.parts.task.headline,
             "cohort": cohort,
             "members": len(self.federation.hospitals),
             "rounds": self.state.round,
-            "parameters": len(self.model),
+            "parameters": len(self.parts.model),
             "epsilon": asdict(epsilon),
             "delta": self.experiment.privacy.delta,
             "image_delta": self.experiment.privacy.image_delta,
@@ -317,32 +303,24 @@ class _Run:
             "wall_seconds": round(_total(rounds, "seconds"), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
-            "device": _device_name(self.device),
+            "device": _device_name(self.parts.trainer.device),
             "torch": torch.__version__,
             "silodp": self.version,
             "ledger": ledger.head,
         }
-        tensors = self.model.named_tensors(self.state.parameters)
+        tensors = self.parts.model.named_tensors(self.state.parameters)
         digest = folder.save_model("model.safetensors", tensors)
-        folder.save_model("model-best.safetensors", self.model.named_tensors(self.best_parameters))
+        folder.save_model("model-best.safetensors", self.parts.model.named_tensors(self.best_parameters))
         summary["model"] = digest
         folder.save_summary(summary)
-        self.model.load(self.state.parameters)
-        return Result(folder.path, epsilon, mean_metrics(last), summary, self.model.module.eval())
+        self.parts.model.load(self.state.parameters)
+        return Result(folder.path, epsilon, mean_metrics(last), summary, self.parts.model.module.eval())
 
 
 def _total(rounds: list[dict[str, Any]], name: str) -> float:
     """Of the rounds that say it."""
     values = [record.get(name) for record in rounds]
     return sum(value for value in values if isinstance(value, int | float))
-
-
-def device_named(name: str) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device {name}: choose auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch finds no GPU here; use --device cpu")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def _device_name(device: torch.device) -> str:

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.hospital import Hospital
+from silodp.messages import Contribution, Diagnostics, RoundPlan
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +20,35 @@ class InProcess:
 
     def __init__(self, hospitals: Sequence[Hospital]) -> None:
         self._hospitals = {hospital.name: hospital for hospital in hospitals}
+        self.diagnostics: dict[str, Diagnostics] = {}
 
-    def train(self, plan: RoundPlan) -> Iterator[HospitalUpdate]:
-        failed: list[Exception] = []
-        for name in plan.participants:
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        self.diagnostics.clear()
+        failed = []
+        for name in asked:
             try:
-                update = self._hospitals[name].train(plan)
+                answer, measured = self._hospitals[name].answer(plan, diagnose=diagnose)
             except Exception as error:
                 log.warning("round %d: %s failed: %s", plan.round, name, error)
                 failed.append(error)
                 continue
-            yield update
-        if failed and len(failed) == len(plan.participants):
+            if measured is not None:
+                self.diagnostics[name] = measured
+            yield answer
+        if failed and len(failed) == len(asked):
             raise failed[-1]  # nobody could train: this is no hospital's fault
+
+    def rehearse(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+        """Every update is kept until its hospital answers: memory for all of them at once."""
+        norms = []
+        for name in asked:
+            try:
+                norms.append(self._hospitals[name].rehearse(plan))
+            except Exception:  # it will fail again when it answers, and is told of there
+                continue
+        return torch.cat(norms) if norms else torch.empty(0, dtype=torch.float64)
 
     def evaluate(self, parameters: Tensor, part: str, *, thorough: bool) -> dict[str, dict[str, float]]:
         return {

@@ -23,6 +23,7 @@ from silodp.inversion.search import Guess, Observed, Search, invert_update
 from silodp.inversion.views import View, views_of
 from silodp.local_training import network_input
 from silodp.parameters import FlatModel
+from silodp.participation import expected_hospitals
 from silodp.randomness import generator
 from silodp.tasks import Task, task_named
 
@@ -124,7 +125,7 @@ def invert(
         settings: what is attacked, and how hard.
         on_progress: called with the view, steps done and steps in all.
     """
-    from silodp.training import device_named
+    from silodp.building import device_named
 
     settings, place = settings or AttackSettings(), device_named(device)
     cohort = load_cohort(experiment.cohort)
@@ -165,7 +166,8 @@ def invert(
 def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[HospitalData]) -> int:
     """v of an experiment that has not run: a fixed one, or where the rules settle."""
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
-    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, len(members)))
+    expected = expected_hospitals(experiment.participation, len(members))
+    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, expected))
     return max(1, min(wanted, *room(members, rule.min_samples).values()))
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from silodp.clipping import norm
 from silodp.cohorts.cohort import Examples, HospitalData
-from silodp.exchange import HospitalUpdate, RoundPlan
 from silodp.experiment import Experiment
 from silodp.federation import build_mechanism
 from silodp.hospital import Hospital
 from silodp.local_training import LocalTrainer, network_input
+from silodp.messages import Contribution, RoundPlan
 from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.randomness import seeded_noise
@@ -91,9 +91,10 @@ def whole_hospital(
     """Δ of a hospital's local training as it is: all its images, every step, its own optimizer."""
     start = model.values.clone()
     trainer = LocalTrainer(model, task, experiment.local)
-    hospital = Hospital(data, trainer, signs(len(model), model.values.device), experiment.seed)
-    plan = RoundPlan(1, start, 1, float("inf"), (data.name,), measure=False)
-    update = hospital.train(plan).clipped_sum
+    mechanism = build_mechanism(experiment, [len(data.train)])
+    hospital = Hospital(data, trainer, mechanism, signs(len(model), model.values.device), experiment.seed)
+    plan = RoundPlan(1, start, 1, float("inf"))
+    update = mechanism.opened(plan, hospital.answer(plan)[0].numbers)[0].to(start.dtype)
     model.values.copy_(start)
     return update
 
@@ -109,7 +110,8 @@ def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
     """
     bound = float(norm(update))
     private = experiment.change(clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"})
-    door = build_mechanism(private, [len(update)])
-    plan = RoundPlan(1, update, v, bound, ("victim",), measure=False)
-    answer = HospitalUpdate("victim", v * update, 0.0, 1)
-    return door.release(plan, [answer], seeded_noise(experiment.seed, 1), False).mean * v
+    mechanism = build_mechanism(private, [len(update)])
+    plan = RoundPlan(1, update, v, bound)
+    numbers, _ = mechanism.encode(plan, (update.clone() for _ in range(v)))
+    answer = Contribution("victim", 1, plan.digest, numbers)
+    return mechanism.decode(plan, ["victim"], [answer], seeded_noise(experiment.seed, 1))[0].mean * v

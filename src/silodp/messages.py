@@ -1,0 +1,191 @@
+"""What travels: a public plan out, one vector of whole numbers a hospital back, and a release for everyone.
+
+Plans and contributions are made to cross a network: `to_bytes` writes them as safetensors with a JSON header,
+`from_bytes` reads them strictly and never runs anything. Diagnostics are un-noised and do not travel at all:
+only an engine in the server's own process has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from silodp.errors import InputError
+from silodp.privacy.events import Event, read_event
+
+_HEADER = struct.Struct("<Q")  # safetensors begin with the length of their header
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Everything a hospital needs for one round. All of it is public.
+
+    Who is asked is not in it: that is the engine's argument, for amplified ε counts on its being secret.
+
+    Attributes:
+        round: counted from 1.
+        parameters: (d,) the model θ as a flat vector, single precision, on the engine's device.
+        intermediaries: v, the same for every hospital.
+        clip_bound: C, infinite without one; None only before a rehearsal, which finds the median of this
+            round's norms (the authors' program; in process only).
+        divisor: (d,) DP²-RMSProp's preconditioner; updates are divided by it before they are clipped.
+        normalise_steps: FedNova; updates are divided by their local steps before they are clipped.
+        events: what carrying it out will release: a hospital can check them against what it allows.
+        model: what the numbers mean: a digest of the parameters' names and shapes and of the frozen ones.
+    """
+
+    round: int
+    parameters: Tensor
+    intermediaries: int
+    clip_bound: float | None
+    divisor: Tensor | None = None
+    normalise_steps: bool = False
+    events: tuple[Event, ...] = ()
+    model: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all of it; an answer names the plan that it answers by this."""
+        hashed = hashlib.sha256(json.dumps(self._public(), sort_keys=True).encode())
+        for tensor in (self.parameters, self.divisor):
+            if tensor is not None:
+                hashed.update(tensor.detach().cpu().contiguous().numpy().data)
+        return hashed.hexdigest()
+
+    def _public(self) -> dict[str, Any]:
+        fields = ("round", "intermediaries", "clip_bound", "normalise_steps", "model")
+        events = [asdict(event) for event in self.events]
+        return {name: getattr(self, name) for name in fields} | {"events": events}
+
+    def to_bytes(self) -> bytes:
+        divisor = {} if self.divisor is None else {"divisor": self.divisor}
+        return _packed("plan", self._public(), {"parameters": self.parameters} | divisor)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RoundPlan:
+        """The plan, its tensors on the CPU; InputError where the bytes are none."""
+        public, tensors = _unpacked("plan", data)
+        try:
+            events = tuple(read_event(one) for one in public.pop("events"))
+            fields: dict[str, Any] = {**public, **tensors}
+            plan = cls(**fields, events=events)
+            sizes = [tensor.shape for tensor in tensors.values()]
+            fits = (
+                _is_count(plan.round)
+                and _is_count(plan.intermediaries)
+                and (type(plan.clip_bound) is float and plan.clip_bound > 0)
+                and type(plan.normalise_steps) is bool
+                and type(plan.model) is str
+                and all(size == sizes[0] and len(size) == 1 for size in sizes)
+                and all(tensor.dtype == torch.float32 for tensor in tensors.values())
+            )
+        except (TypeError, ValueError, KeyError):
+            fits = False
+        if not fits:
+            raise InputError("plan: the bytes are not a plan of silodp")
+        return plan
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one hospital answers: one vector, whatever v is.
+
+    Attributes:
+        hospital: who answers.
+        round: of the plan that is answered.
+        plan: digest of the plan that is answered.
+        numbers: (d + 1,) in double precision: the sum of the clipped updates in units of the plan's lattice,
+            then the quantile bits in units of theirs. Whole numbers; where nothing is noised, and so nothing
+            hidden, the sum as it is.
+    """
+
+    hospital: str
+    round: int
+    plan: str
+    numbers: Tensor
+
+    def to_bytes(self) -> bytes:
+        """Whole numbers as 64-bit integers."""
+        whole = bool((self.numbers == self.numbers.round()).all())
+        numbers = self.numbers.to(torch.int64) if whole else self.numbers
+        public = {"hospital": self.hospital, "round": self.round, "plan": self.plan}
+        return _packed("contribution", public, {"numbers": numbers})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Contribution:
+        """The contribution, its numbers in double precision on the CPU; InputError where it is none."""
+        public, tensors = _unpacked("contribution", data)
+        try:
+            answer = cls(**public, numbers=tensors.pop("numbers").double())
+            fits = not tensors and _is_count(answer.round)
+            fits = fits and type(answer.hospital) is str and type(answer.plan) is str
+        except (TypeError, KeyError):
+            fits = False
+        if not fits:
+            raise InputError("contribution: the bytes are not an answer to a plan of silodp")
+        return answer
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Un-noised statistics of one hospital's intermediaries. No ε covers them; they never travel."""
+
+    norms: Tensor  # (v,) L2 norms before clipping, double precision; 0 of one that is lost
+    sketches: Tensor  # (v, k) sketches of the updates, for cosines without keeping the updates
+    loss: Tensor  # mean training loss
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a round gave everyone: the released numbers, and the events that say so.
+
+    Attributes:
+        mean: (d,) the noisy mean of the clipped updates.
+        clip_bound: C of this round.
+        noise_std: σ, standard deviation of the noise in each coordinate of `mean`.
+        fraction_below: b̃, the noised fraction of updates with norm ≤ C; None without quantile clipping.
+        absent: hospitals that were asked and did not count, with the reason.
+        ignored: answers beside those that were asked for (who, why): each hospital counts once.
+    """
+
+    mean: Tensor
+    clip_bound: float
+    noise_std: float
+    fraction_below: float | None
+    events: tuple[Event, ...]
+    absent: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[tuple[str, str], ...] = ()
+
+
+def _packed(kind: str, public: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
+    from safetensors.torch import save
+
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    packed: bytes = save(on_cpu, {"silodp": kind, "public": json.dumps(public)})
+    return packed
+
+
+def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors.torch import load
+
+    try:
+        (length,) = _HEADER.unpack_from(data)
+        about = json.loads(data[_HEADER.size : _HEADER.size + length])["__metadata__"]
+        public, tensors = json.loads(about["public"]), load(data)
+        if about["silodp"] == kind and isinstance(public, dict):
+            return public, tensors
+    except Exception as error:  # struct, json and safetensors each raise their own kinds
+        raise InputError(f"{kind}: {len(data)} bytes that cannot be read ({type(error).__name__})") from None
+    raise InputError(f"{kind}: the bytes are a {about['silodp']!r:.40}, or none of silodp")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < math.inf
