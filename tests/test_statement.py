@@ -128,6 +128,24 @@ def test_a_forged_ledger_does_not_fit_the_run(
     assert any(message in problem for problem in read_statement(run).problems), read_statement(run).problems
 
 
+@pytest.mark.parametrize(
+    "fields", [{"contributions": 1}, {"steps": 1}, {"passes": 2}], ids=["images in a step", "steps", "passes"]
+)
+def test_at_sample_level_the_sizes_say_what_a_ledger_must_hold(
+    fields: dict[str, int], cohort: Cohort, tmp_path: Path
+) -> None:
+    """12 images a hospital in batches of four: three steps of four images, one pass."""
+    tree = {"rounds": 2, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4}}
+    experiment = Experiment.build({**tree, "privacy": {"level": "sample"}})
+    run = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    assert read_statement(run).problems == ()
+    event = read_ledger(run / "ledger.jsonl").events[0]
+    assert (event.contributions, event.steps, event.passes) == (4, 3, 1)
+    forge(run, edited(**fields))
+    found = read_statement(run).problems
+    assert "round 2: «model update» is not what the experiment asks for" in found
+
+
 def test_a_round_released_twice_is_counted_twice_and_named(run: Path) -> None:
     before = read_statement(run)
     for name in ("summary.json", "model.safetensors"):  # a run that is not over

@@ -13,8 +13,10 @@ from safetensors.torch import save
 from torch import nn
 
 from silodp import Experiment, InputError, train
+from silodp.building import build
 from silodp.cohorts import load_cohort
 from silodp.inversion import AttackResult, AttackSettings, Search, invert
+from silodp.inversion.attack import _intermediaries
 from silodp.inversion.descent import total_variation
 from silodp.inversion.output import verdict, write_attack
 from silodp.inversion.search import Observed, flatten, invert_update
@@ -132,6 +134,19 @@ def test_the_best_of_several_starts_wins() -> None:
     ]
     assert found[1] <= found[0]
     assert float(total_variation(torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]]))) == 1.0
+
+
+def test_v_of_an_experiment_counts_on_the_hospitals_that_are_expected() -> None:
+    """Poisson sampling with a half expects three of six: v is √2 times as large, as in the federation."""
+    members, seen = load_cohort(SMALL["segmentation"].cohort).hospitals, []
+    for rate, rule in ((1.0, "all"), (0.5, "poisson")):
+        drawn = SMALL["segmentation"].change(
+            participation__rule=rule, participation__rate=rate, intermediaries__rule="closed-form"
+        )
+        parts = build(drawn, device="cpu")
+        seen.append(_intermediaries(drawn, len(parts.model), members))
+        assert seen[-1] == parts.first_state().intermediaries
+    assert seen == [2, 3]  # √(z·√d/N) is 2.7 and 3.8 with z = 0.5 and d = 7,600
 
 
 def test_labels_can_be_found_along_with_the_image() -> None:
