@@ -10,7 +10,10 @@ import pytest
 
 from silodp.files import to_json
 from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.studies import output
 from silodp.studies.study import Cell, Found, Plan, Study
+
+output.DPI = 30  # every picture is drawn, and none looked at: coarse ones will do
 
 SIZES = (40, 24, 29, 25, 40, 83)
 """Training images of made-up hospitals."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WITHOUT, WITH = "#D55E00", "#0072B2"
 """Colours of runs without and with intermediaries, which colour-blind people tell apart."""
 
+DPI = 150  # of the png
+
 METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
 
 
@@ -32,7 +34,7 @@ def write_figure(out: Path, name: str, figure: Figure) -> None:
         content = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "silodp"}):
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+            figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
         write_atomically(out / f"{name}.{kind}", content.getvalue())
 
 
