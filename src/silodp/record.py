@@ -104,7 +104,7 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
         )
     if experiment.privacy.reproducible:
         notes.append("readers who know the seed: they can draw this simulation's noise again")
-    if any(name in epsilon.accountant for name in ("pld", "prv", "rdp")):
+    if epsilon.amplified:
         notes.append("readers who know which hospitals took part when: ε counts on that being secret")
     if experiment.diagnostics:
         notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")

@@ -81,6 +81,15 @@ def test_a_hospital_of_v_intermediaries_is_protected_by_z_over_v(
     assert round(seen.intermediary, 1) == intermediary
 
 
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_a_figure_is_amplified_only_where_hospitals_are_drawn_in_secret(accountant: Accountant) -> None:
+    """Whoever asks, nothing is secret where everyone takes part, nor where the exact formula answers."""
+    assert not spent([event(4.0, 1, t) for t in range(1, 4)], 0.01, accountant).amplified
+    drawn_ = spent(drawn("poisson", 0.3, 4.0, 1, 3), 0.01, accountant)
+    assert drawn_.amplified == (accountant != "exact")
+    assert not spent(drawn("fraction-kept", 0.3, 4.0, 1, 3), 0.01).amplified
+
+
 def test_unlike_rounds_compose_by_squares() -> None:
     # 1/1² + 1/2² + 1/0.5² = 5.25 for an intermediary; times v² for a hospital of two: 21.
     seen = spent([event(1.0, 2), event(2.0, 2), event(0.5, 2)], 1e-3)

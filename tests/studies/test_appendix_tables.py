@@ -211,7 +211,7 @@ def test_who_knows_who_took_part_is_said(tmp_path: Path) -> None:
     drawn = [one for one in found if one.cell.columns["variant"]]
     for name, words in (("known participation", "an observer may know"), ("rdp", "nobody's knowing")):
         for one in drawn:
-            one.summary["epsilon"]["accountant"] = name
+            one.summary["epsilon"] |= {"accountant": name, "amplified": name == "rdp"}
         assert words in accountants(SMALL, found)
         assert f"«{name}»" in accountants(SMALL, found)
 

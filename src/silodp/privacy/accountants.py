@@ -28,6 +28,7 @@ from silodp.privacy.gaussian import gaussian_epsilon
 
 Accountant = Literal["auto", "exact", "pld", "prv", "rdp"]
 ACCOUNTANTS: tuple[Accountant, ...] = get_args(Accountant)
+AMPLIFYING: tuple[Accountant, ...] = ("pld", "prv", "rdp")  # where hospitals are drawn
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Epsilon:
     covers_everything: bool = True  # False where unprotected statistics were used beside the releases
     withdrawn: str = ""  # why the intermediary's figures are the hospital's; empty where they are its own
     image: float | None = None  # where hospitals noise their own steps: for one image, at a δ of its own
+    amplified: bool = False  # whether a figure counts on nobody knowing which hospitals took part
 
 
 def spent(
@@ -83,6 +85,8 @@ def spent(
         all(event.protected for event in events),
         withdrawn(events),
         image,
+        any(event.sampling_rate < 1 for event in events)
+        and any(one.accountant in AMPLIFYING for one in table.values()),
     )
 
 

@@ -44,10 +44,9 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 def accountants(plan: Plan, found: Sequence[Found]) -> str:
     """Who computed ε with sampling."""
-    names = sorted(
-        {one.summary["epsilon"]["accountant"] for z in plan.noise for one in _SAMPLED.of(found, z)}
-    )
-    amplified = [name for name in names if any(short in name for short in ("rdp", "pld", "prv"))]
+    spent = [one.summary["epsilon"] for z in plan.noise for one in _SAMPLED.of(found, z)]
+    names = sorted({epsilon["accountant"] for epsilon in spent})
+    amplified = any(epsilon.get("amplified") for epsilon in spent)
     return (
         f"ε with sampling comes from «{'», «'.join(names) or 'nobody'}»: "
         + (
