@@ -111,6 +111,7 @@ def test_bytes_give_the_same_plan_and_the_same_answer() -> None:
     again = RoundPlan.from_bytes(plan.to_bytes())
     assert again.digest == plan.digest
     assert again.events == plan.events
+    assert {plan.to_bytes() for _ in range(20)} == {again.to_bytes()}
     answer, _ = made[0].answer(plan)
     back = Contribution.from_bytes(answer.to_bytes())
     assert torch.equal(back.numbers, answer.numbers)

@@ -169,7 +169,8 @@ def _packed(kind: str, public: dict[str, Any], tensors: dict[str, Tensor]) -> by
     from safetensors.torch import save
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    packed: bytes = save(on_cpu, {"silodp": kind, "public": json.dumps(public)})
+    # One entry: safetensors writes several in any order, and the same message is to have the same bytes.
+    packed: bytes = save(on_cpu, {"silodp": json.dumps([kind, public])})
     return packed
 
 
@@ -179,12 +180,12 @@ def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]
     try:
         (length,) = _HEADER.unpack_from(data)
         about = json.loads(data[_HEADER.size : _HEADER.size + length])["__metadata__"]
-        public, tensors = json.loads(about["public"]), load(data)
-        if about["silodp"] == kind and isinstance(public, dict):
-            return public, tensors
+        found, public = json.loads(about["silodp"])
+        if found == kind and isinstance(public, dict):
+            return public, load(data)
     except Exception as error:  # struct, json and safetensors each raise their own kinds
         raise InputError(f"{kind}: {len(data)} bytes that cannot be read ({type(error).__name__})") from None
-    raise InputError(f"{kind}: the bytes are a {about['silodp']!r:.40}, or none of silodp")
+    raise InputError(f"{kind}: the bytes are a {found!r:.40}, or none of silodp")
 
 
 def _is_count(value: Any) -> bool:
