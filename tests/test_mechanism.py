@@ -285,6 +285,15 @@ def test_reading_the_noise_ratio_is_an_unprotected_event() -> None:
     assert [event.released for event in loud.events if not event.protected] == ["noise ratio"]
 
 
+def test_a_plan_that_came_without_its_events_makes_no_release_without_any() -> None:
+    door, asked = mechanism(0.5, "quantile"), plan()
+    assert asked.events == ()
+    seen, unprotected = door.decode(asked, ["h0"], [], same_noise(0), {"somebody else": None})  # type: ignore[dict-item]
+    assert [event.released for event in seen.events] == ["model update", "clip quantile"]
+    assert all(event.digest for event in seen.events)
+    assert unprotected is None
+
+
 def test_the_same_noise_gives_the_same_digest_and_other_noise_another() -> None:
     door = mechanism(0.5)
     digests = [nobody(door, plan(), seed).events[0].digest for seed in (1, 1, 2)]

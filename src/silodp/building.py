@@ -35,6 +35,7 @@ class Parts:
     Attributes:
         experiment: resolved: every number is said.
         cohort: checked.
+        task: what is learnt.
         model: the resident network, as a flat vector.
         trainer: of all hospitals in this process.
         engine: what the federation reaches the hospitals through.
@@ -61,7 +62,7 @@ def build(
     model: nn.Module | None = None,
     server_optimizer: ServerOptimizer | None = None,
     engine: EngineOf | None = None,
-    device: str | torch.device = "auto",
+    device: str = "auto",
     on_read: OnRead | None = None,
 ) -> Parts:
     """Brings the parts that an experiment names together, and checks that they fit; nothing is trained yet.
@@ -76,7 +77,7 @@ def build(
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
     """
     refuse_other_kinds(experiment, cohort, model)
-    place = device_named(device) if isinstance(device, str) else device
+    place = device_named(device)
     custom = {"cohort__kind": cohort, "model__kind": model, "server__optimizer": server_optimizer}
     if given := {field: "custom" for field, value in custom.items() if value is not None}:
         experiment = experiment.change(**given)

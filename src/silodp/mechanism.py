@@ -217,9 +217,8 @@ class Mechanism:
             added = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
             added.mul_(std_of_sum / unit).round_()
         unprotected = None
-        if diagnostics and counted:
+        if known := {name: one for name, one in (diagnostics or {}).items() if name in counted}:
             noise_norm = float(norm(added)) * unit / denominator
-            known = {name: one for name, one in diagnostics.items() if name in counted}
             unprotected = _measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
         mean = hidden.add_(added).mul_(unit / denominator).to(plan.parameters.dtype)
 
@@ -231,10 +230,12 @@ class Mechanism:
             steps = noise(bits, "clip quantile", 1).mul_(bit_multiplier / 2 / _BIT_LATTICE).round_()
             fraction_below = (float(bits) + float(steps) * _BIT_LATTICE) / denominator + 0.5
             released["clip quantile"] = _digest(torch.tensor(fraction_below, dtype=torch.float64))
+        # Derived here once more: a plan that came without its events must not make a release without any.
+        estimates = any(event.released == "noise ratio" for event in plan.events)
         finite = bound if math.isfinite(bound) else None
         events = tuple(
             replace(event, clip_bound=finite, digest=released.get(event.released, ""))
-            for event in plan.events
+            for event in self.events(plan.round, plan.intermediaries, bound, estimates)
         )
         std = std_of_sum / denominator
         return Release(mean, bound, std, fraction_below, events, absent, tuple(ignored)), unprotected

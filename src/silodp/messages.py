@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -189,4 +188,4 @@ def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 < value < math.inf
+    return type(value) is int and value > 0
