@@ -5,8 +5,8 @@ means over them. The authors report soft Dice over a batch; silodp thresholds at
 Soft Dice over a batch ties its images together, so DP-SGD, which clips one image's gradient, takes soft Dice
 per image.
 
-The figures are MONAI's, to the bit for loss, Dice and IoU; its import would take seconds and its Hausdorff
-distance most of the time of a small run.
+The figures are MONAI's, to the bit for loss, Dice and IoU; but its import takes seconds, and its Hausdorff
+distance several times as long on small images.
 """
 
 from __future__ import annotations
