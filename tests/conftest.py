@@ -103,7 +103,7 @@ def experiment() -> Experiment:
             "name": "tiny",
             "rounds": 3,
             "model": {"features": 2, "levels": 1},
-            "local": {"learning_rate": 0.01, "batch_size": 4},
+            "local": {"learning_rate": 0.01, "batch_size": 8},
             "intermediaries": {"rule": "fixed", "count": 2},
             "clipping": {"bound": 0.5},
         }
@@ -156,7 +156,8 @@ def in_a_process(
 def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["hypothesis", "pytest", "silodp.training", "scipy.ndimage"])
+    ours = ["silodp.cli", "silodp.training", "silodp.studies.output"]
+    server.set_forkserver_preload(["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process

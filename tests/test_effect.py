@@ -37,6 +37,7 @@ def test_the_adaptive_v_settles_at_the_closed_form(z: float, features: int, tmp_
         rounds=3,
         privacy__noise_multiplier=z,
         model__features=features,
+        model__levels=2,
         intermediaries__rule="adaptive",
         clipping__rule="median",
     )

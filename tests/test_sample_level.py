@@ -262,7 +262,7 @@ def test_epsilon_of_a_run_is_the_closed_form(
     epochs: float, passes: int, steps: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """Three hospitals of 12 training images in batches of 4, three rounds, z = 2."""
-    private = at_sample_level(experiment, local__epochs=epochs)
+    private = at_sample_level(experiment, local__epochs=epochs, local__batch_size=4)
     result = train(private, cohort=cohort, out=tmp_path / "run", device="cpu")
     image = gaussian_epsilon(math.sqrt(3 * passes) / 2, delta_by_rule(36))
     assert result.epsilon.image == pytest.approx(image)

@@ -310,8 +310,9 @@ def test_fednova_weighs_steps_that_differ(experiment: Experiment, cohort: Cohort
     images = {name: torch.randn(n, 1, 16, 16, generator=generator) for name, n in sizes.items()}
     uneven = Cohort.from_tensors({name: (x, (x > 0).float()) for name, x in images.items()})
     plain = experiment.change(
-        rounds=1, intermediaries__count=1, clipping__rule="none", privacy__noise_multiplier=0.0
-    )
+        rounds=1, intermediaries__count=1, clipping__rule="none", privacy__noise_multiplier=0.0,
+        local__batch_size=4,
+    )  # fmt: skip
     model = nn.Conv2d(1, 1, 3, padding=1)
     start = model.weight.detach().clone()
     moved = {}

@@ -32,9 +32,9 @@ _BASES: dict[tuple[Task, Scale], tuple[str, dict[str, Any]]] = {
     ("ich", "smoke"): (
         "ich-small",
         {
-            "rounds": 2, "cohort.slices": 120, "cohort.image_size": 32, "cohort.channels": 1,
-            "model.features": 4, "model.growth": 2, "model.blocks": [1, 1], "local.batch_size": 4,
-            "local.augmentation": "none",
+            "rounds": 2, "cohort.hospitals": 12, "cohort.slices": 72, "cohort.image_size": 32,
+            "cohort.channels": 1, "model.features": 4, "model.growth": 2, "model.blocks": [1, 1],
+            "local.batch_size": 4, "local.augmentation": "none",
         },
     ),
     ("ich", "small"): (
