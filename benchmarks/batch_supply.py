@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts import Examples
-from silodp.local_training import LocalTrainer, batch_count
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import LocalTrainer, batch_count
 from silodp.models import build_model
-from silodp.parameters import FlatModel
 from silodp.settings import LocalSettings, ModelSettings
 from silodp.tasks import task_named
 

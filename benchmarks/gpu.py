@@ -19,13 +19,13 @@ from pathlib import Path
 import torch
 
 from silodp import Experiment
-from silodp.building import Parts, build
 from silodp.engines.in_process import InProcess
 from silodp.hospital import Hospital
 from silodp.intermediary import split_sizes
-from silodp.local_training import batch_count, network_input, planned_steps
+from silodp.local.trainer import batch_count, network_input, planned_steps
 from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
+from silodp.runs.build import Parts, build
 
 SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]
 

@@ -31,7 +31,7 @@ import torch
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.privacy.ledger import Ledger, read_ledger
-from silodp.statement import read_statement
+from silodp.runs.statement import read_statement
 
 BASE: dict[str, Any] = {
     "rounds": 5,

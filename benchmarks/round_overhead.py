@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 
 from silodp import Experiment
-from silodp.building import build
 from silodp.cohorts import load_cohort
 from silodp.intermediary import split_sizes
-from silodp.local_training import batch_count, network_input, planned_steps
+from silodp.local.trainer import batch_count, network_input, planned_steps
 from silodp.models import build_model
-from silodp.run_folder import RunFolder
+from silodp.runs.build import build
+from silodp.runs.folder import RunFolder
+from silodp.runs.training import _Run
 from silodp.tasks import task_named
-from silodp.training import _Run
 
 
 def bare_loop(experiment: Experiment, intermediaries: int) -> float:

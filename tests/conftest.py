@@ -156,7 +156,7 @@ def in_a_process(
 def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
-    ours = ["silodp.cli", "silodp.training", "silodp.studies.output"]
+    ours = ["silodp.cli", "silodp.runs.training", "silodp.studies.output"]
     server.set_forkserver_preload(["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()

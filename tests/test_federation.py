@@ -15,20 +15,20 @@ from torch import Tensor
 
 import silodp.federation
 from silodp import Cohort, Experiment, resume, train
-from silodp.building import build
 from silodp.clipping import share_noise
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import Federation, State, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
-from silodp.lattice import sensitivity, spacing
-from silodp.local_training import batch_count, planned_steps
+from silodp.local.trainer import batch_count, planned_steps
 from silodp.mechanism import Mechanism, Unprotected
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
+from silodp.noise.lattice import sensitivity, spacing
+from silodp.noise.streams import NoiseSource, derive_seed
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Ledger
-from silodp.randomness import NoiseSource, derive_seed
+from silodp.runs.build import build
 
 CPU = torch.device("cpu")
 

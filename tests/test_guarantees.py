@@ -15,7 +15,7 @@ from silodp.cohorts import Examples
 from silodp.errors import InputError
 from silodp.intermediary import split
 from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
-from silodp.statement import read_statement
+from silodp.runs.statement import read_statement
 
 
 class Keeping(nn.Module):

@@ -11,13 +11,13 @@ from conftest import Picky, blob_cohort
 
 from silodp import HospitalData
 from silodp.hospital import Hospital
-from silodp.local_training import LocalTrainer
+from silodp.local.parameters import FlatModel
+from silodp.local.sketch import signs
+from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.models import UNet
-from silodp.parameters import FlatModel
 from silodp.settings import ClippingSettings, LocalSettings, ParticipationSettings
-from silodp.sketch import signs
 from silodp.tasks import task_named
 
 CPU = torch.device("cpu")

@@ -17,9 +17,9 @@ from silodp import Cohort, Experiment, resume, train, with_norm
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import Federation, Round, State
-from silodp.local_training import LocalTrainer
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import LocalTrainer
 from silodp.messages import Contribution, RoundPlan
-from silodp.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
 from silodp.server_optimizers import server_optimizer

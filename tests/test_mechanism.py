@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.clipping import median_bound
-from silodp.lattice import spacing, to_lattice
+from silodp.local.sketch import signs, sketch
 from silodp.mechanism import Mechanism, Unprotected
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.randomness import NoiseSource, seeded_noise
+from silodp.noise.lattice import spacing, to_lattice
+from silodp.noise.streams import NoiseSource, seeded_noise
 from silodp.settings import ClippingSettings, ParticipationSettings
-from silodp.sketch import signs, sketch
 
 SIZE = 20_000
 ALL = ParticipationSettings()

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp import Experiment
-from silodp.building import build
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import build_mechanism
 from silodp.hospital import Hospital
+from silodp.local.parameters import FlatModel
 from silodp.messages import Contribution, Release, RoundPlan
-from silodp.parameters import FlatModel
-from silodp.randomness import seeded_noise
+from silodp.noise.streams import seeded_noise
+from silodp.runs.build import build
 
 CPU = torch.device("cpu")
 NAMES = ("hospital-0", "hospital-1")

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file
 
 from silodp import Experiment
+from silodp.cli.demo import demo_experiments
 from silodp.cohorts import load_cohort
-from silodp.demo import demo_experiments
-from silodp.display import show_epsilon
-from silodp.local_training import network_input
+from silodp.local.trainer import network_input
 from silodp.models import build_model
+from silodp.runs.wording import show_epsilon
 
 COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97")
 SITES = ("MSD", "PROMISE12", "ProstateX")

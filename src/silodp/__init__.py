@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from silodp.building import Parts, build
     from silodp.cohorts import Cohort, Examples, HospitalData
     from silodp.errors import InputError
     from silodp.experiment import Experiment
     from silodp.models.norm import with_norm
     from silodp.privacy.accountants import Epsilon
+    from silodp.runs.build import Parts, build
+    from silodp.runs.training import Result, resume, train
     from silodp.server_optimizers import Preparation, ServerOptimizer
-    from silodp.training import Result, resume, train
 
 __version__ = "0.1.0"
 
@@ -46,13 +46,13 @@ _HOMES = {
     "Experiment": "silodp.experiment",
     "HospitalData": "silodp.cohorts",
     "InputError": "silodp.errors",
-    "Parts": "silodp.building",
+    "Parts": "silodp.runs.build",
     "Preparation": "silodp.server_optimizers",
-    "Result": "silodp.training",
+    "Result": "silodp.runs.training",
     "ServerOptimizer": "silodp.server_optimizers",
-    "build": "silodp.building",
-    "resume": "silodp.training",
-    "train": "silodp.training",
+    "build": "silodp.runs.build",
+    "resume": "silodp.runs.training",
+    "train": "silodp.runs.training",
     "with_norm": "silodp.models.norm",
 }
 

@@ -1,8 +1,14 @@
 """The one error a person is meant to read: it names the field, the value and the way out."""
 
-from silodp.terminal import printable
+import re
 
 BEGINNING, END = 2000, 500  # characters; the way out stands at the end
+
+# C0 and C1 controls, what turns the direction of writing, what ends a line, and halves of pairs that no
+# encoding can write. Tabs and ends of lines are meant where a text has several lines.
+_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_LINES = re.compile(f"[{_STEERING}]")
+_ONE_LINE = re.compile(f"[\t\n{_STEERING}]")
 
 
 class InputError(ValueError):
@@ -14,3 +20,14 @@ class InputError(ValueError):
     def __init__(self, text: str) -> None:
         line = printable(text, one_line=True)
         super().__init__(line if len(line) <= BEGINNING + END else f"{line[:BEGINNING]} … {line[-END:]}")
+
+
+def printable(text: object, *, one_line: bool = False) -> str:
+    """Text whose control characters are shown (`\\x1b`) rather than sent; with `one_line` also line ends."""
+    return (_ONE_LINE if one_line else _LINES).sub(_shown, str(text))
+
+
+def _shown(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    named = {9: "\\t", 10: "\\n", 13: "\\r"}
+    return named.get(number) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")

@@ -20,14 +20,14 @@ from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.intermediary import estimates, first_count, next_count, room, split_sizes
-from silodp.local_training import batch_count, planned_steps, step_normaliser
+from silodp.local.trainer import batch_count, planned_steps, step_normaliser
 from silodp.mechanism import LocalNoise, Mechanism, Unprotected
 from silodp.messages import Release, RoundPlan
+from silodp.noise.streams import NoiseSource, seeded_noise, system_noise
 from silodp.participation import expected_hospitals, participants, sampling_rate
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.randomness import NoiseSource, seeded_noise, system_noise
 from silodp.server_optimizers import ServerOptimizer, server_optimizer
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from silodp.clipping import norm
 from silodp.cohorts.cohort import HospitalData
 from silodp.intermediary import split, split_sizes
-from silodp.local_training import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
+from silodp.local.sketch import sketch
+from silodp.local.trainer import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.randomness import generator
-from silodp.sketch import sketch
+from silodp.noise.streams import generator
 
 _CPU = torch.device("cpu")
 

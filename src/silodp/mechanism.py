@@ -18,12 +18,12 @@ from torch import Tensor
 
 from silodp.clipping import clip_factor, norm, share_noise
 from silodp.intermediary import Ratio
-from silodp.lattice import longest_sum, sensitivity, spacing, to_lattice
+from silodp.local.sketch import cosines, signs, sketch
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
+from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
+from silodp.noise.streams import NoiseSource
 from silodp.privacy.events import Event
-from silodp.randomness import NoiseSource
 from silodp.settings import ClippingSettings, ParticipationSettings
-from silodp.sketch import cosines, signs, sketch
 
 _BIT_LATTICE = 2.0**-20
 """The quantile bits are halves; their noise is rounded to multiples of this."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from silodp.randomness import SECRET_BITS, secret_number
+from silodp.noise.streams import SECRET_BITS, secret_number
 from silodp.settings import ParticipationSettings
 
 

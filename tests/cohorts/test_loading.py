@@ -19,8 +19,8 @@ from silodp.cohorts.description import describe
 from silodp.cohorts.loading import prepare
 from silodp.cohorts.store import open_store
 from silodp.errors import InputError
+from silodp.runs.statement import read_statement
 from silodp.settings import CohortSettings
-from silodp.statement import read_statement
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from silodp.cohorts import shaping
 from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
 from silodp.cohorts.shaping import Shaped, digest, shape
-from silodp.local_training import network_input
+from silodp.local.trainer import network_input
 from silodp.settings import CohortSettings
 
 

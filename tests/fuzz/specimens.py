@@ -38,14 +38,14 @@ from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_mask_picture, read_picture
 from silodp.cohorts.store import Store, build_store, open_store
 from silodp.experiment import Experiment
-from silodp.fitting import trained_network
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
 from silodp.report.reading import read_runs
-from silodp.run_folder import RunFolder, same_form
+from silodp.runs.fitting import trained_network
+from silodp.runs.folder import RunFolder, same_form
+from silodp.runs.statement import read_statement
 from silodp.settings import CohortSettings
-from silodp.statement import read_statement
 
 COUNT, SIDE = 12, 16
 DICOM = (

@@ -6,9 +6,9 @@ from monai.networks.nets import DenseNet121
 from torch import nn
 
 from silodp.errors import InputError
+from silodp.local.parameters import refuse_unprotectable
 from silodp.models import UNet, build_model, with_norm
 from silodp.models.norm import KINDS, norm_layer
-from silodp.parameters import refuse_unprotectable
 from silodp.settings import ModelSettings
 
 DENSENET121 = ModelSettings(kind="densenet", features=64)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from silodp import Cohort, Examples, Experiment, InputError, train
-from silodp.fitting import named_network
-from silodp.local_training import network_input
+from silodp.local.parameters import FlatModel
+from silodp.local.sample_level import SampleLevel
+from silodp.local.trainer import network_input
 from silodp.models import UNet
-from silodp.parameters import FlatModel
-from silodp.sample_level import SampleLevel
+from silodp.runs.fitting import named_network
 from silodp.tasks.segmentation import SEGMENTATION
 
 PARTS = ("train", "validation", "test")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.terminal import printable
+from silodp.errors import printable
 
 PARTS = ("train", "validation", "test")
 

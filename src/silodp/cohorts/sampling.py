@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from silodp.cohorts.catalogue import Scan
-from silodp.randomness import derive_seed
+from silodp.noise.streams import derive_seed
 
 
 def sample_evenly(scans: Sequence[Scan], count: int, seed: int) -> tuple[Scan, ...]:

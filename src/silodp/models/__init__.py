@@ -8,7 +8,7 @@ from torch import nn
 from silodp.models.densenet import densenet
 from silodp.models.norm import with_norm
 from silodp.models.unet import UNet
-from silodp.randomness import derive_seed
+from silodp.noise.streams import derive_seed
 from silodp.settings import ModelSettings
 
 __all__ = ["UNet", "build_model", "densenet", "with_norm"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from silodp.display import show_epsilon
 from silodp.participation import expected_hospitals
 from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
 from silodp.report.reading import Run
+from silodp.runs.wording import show_epsilon
 
 WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
 

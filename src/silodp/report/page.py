@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from silodp.display import show_epsilon
 from silodp.errors import InputError
 from silodp.files import write_atomically
 from silodp.report import curves, promise, tables, words
@@ -18,6 +17,7 @@ from silodp.report.chart import draw, swatch
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
+from silodp.runs.wording import show_epsilon
 
 HERE = Path(__file__).parent
 GENERATOR = "silodp report"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from silodp.cohorts import Cohort, HospitalData
-    from silodp.local_training import LocalTrainer
+    from silodp.local.trainer import LocalTrainer
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -121,9 +121,9 @@ def _is_the_same(cohort: Cohort, run: Run) -> bool:
 def _model(run: Run, cohort: Cohort) -> tuple[LocalTrainer, Tensor]:
     import torch
 
-    from silodp.fitting import trained_network
-    from silodp.local_training import LocalTrainer
-    from silodp.parameters import FlatModel
+    from silodp.local.parameters import FlatModel
+    from silodp.local.trainer import LocalTrainer
+    from silodp.runs.fitting import trained_network
     from silodp.tasks import task_named
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

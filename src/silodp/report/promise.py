@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from silodp.display import show_epsilon
 from silodp.report.reading import Run
+from silodp.runs.wording import show_epsilon
 
 FALSE_ALARMS = 0.01
 

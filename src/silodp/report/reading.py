@@ -12,8 +12,8 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import read_object
 from silodp.report.shape import CohortShape, RoundShape, SummaryShape, expect
-from silodp.run_folder import RunFolder, read_experiment
-from silodp.statement import Statement, read_statement
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.statement import Statement, read_statement
 from silodp.tasks import task_named
 
 if TYPE_CHECKING:

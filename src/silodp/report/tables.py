@@ -11,9 +11,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from silodp.display import show_epsilon
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.reading import Run
+from silodp.runs.wording import show_epsilon
 
 MOST_CLASSES = 4  # counted in a table of their own columns
 LONGEST_WORD = 20  # letters

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from silodp.display import describe_baseline, show_epsilon
 from silodp.intermediary import ESTIMATING
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
+from silodp.runs.wording import describe_baseline, show_epsilon
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",

@@ -49,8 +49,8 @@ def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: 
     One is on an untrained U-Net of the paper's width; the other on the open network, and without noise on the
     run's own trained one, too.
     """
-    from silodp.inversion import AttackSettings, Search, invert
-    from silodp.inversion.output import write_attack
+    from silodp.attacks.inversion import AttackSettings, Search, invert
+    from silodp.attacks.inversion.output import write_attack
 
     train_or_resume(experiment, folder, device)
     v = read_product(folder / "summary.json", "intermediaries")["intermediaries"]

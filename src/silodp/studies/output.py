@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silodp.display import show_epsilon
 from silodp.files import write_atomically
 from silodp.intermediary import ESTIMATING
 from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.runs.wording import show_epsilon
 from silodp.studies.study import Found, Plan
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ def _files(task: Task, path: Path, own: CohortSettings, on_read: OnRead | None) 
 def _content(base: Experiment, on_read: OnRead | None) -> str:
     """The hash of all images and targets; what no run could train on is refused here, before any starts."""
     from silodp.cohorts import load_cohort
-    from silodp.fitting import refuse_other_targets
+    from silodp.runs.fitting import refuse_other_targets
     from silodp.tasks import task_named
 
     cohort = load_cohort(base.cohort, on_read)

@@ -48,7 +48,7 @@ def run_study(
     Returns:
         The folder of the results.
     """
-    from silodp.building import device_named
+    from silodp.runs.build import device_named
 
     device_named(device)  # refused once and now, rather than by every cell
     folder = out / f"{study.name}-{plan.scale}"

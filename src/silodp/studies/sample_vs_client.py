@@ -23,12 +23,12 @@ from silodp.cohorts import load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import private_folder, replacing, to_json, write_atomically
-from silodp.fitting import named_network
-from silodp.local_training import network_input
-from silodp.parameters import FlatModel
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import network_input
+from silodp.noise.streams import generator
 from silodp.privacy.theorems import accumulated_noise
-from silodp.randomness import generator
-from silodp.run_folder import RunFolder
+from silodp.runs.fitting import named_network
+from silodp.runs.folder import RunFolder
 from silodp.studies.output import select
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, write_all
 from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, read_product, train_or_resume
@@ -115,7 +115,7 @@ _OWN = (
 
 def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> None:
     """A run, or the rest of one, that leaves its model after every round in models/."""
-    from silodp.training import resume, train
+    from silodp.runs.training import resume, train
 
     def keep(_: dict[str, Any] | None = None) -> None:
         checkpoint = RunFolder(folder).load_checkpoint(torch.device("cpu"))
@@ -164,7 +164,7 @@ class _Drifting:
 
     def _follow(self, experiment: Experiment, device: torch.device) -> tuple[list[float], list[float], int]:
         """The drift and the way that training without noise went, after every step."""
-        from silodp.sample_level import SampleLevel
+        from silodp.local.sample_level import SampleLevel
 
         cohort, size, seed = load_cohort(experiment.cohort), experiment.local.batch_size, experiment.seed
         largest = max(cohort.hospitals, key=lambda hospital: len(hospital.train))

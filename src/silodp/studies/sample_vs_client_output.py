@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from silodp.display import show_epsilon
 from silodp.experiment import delta_by_rule
 from silodp.files import write_atomically
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import read_ledger
+from silodp.runs.wording import show_epsilon
 from silodp.studies.output import (
     between,
     mean_test,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.experiment import Experiment
 from silodp.files import read_object
-from silodp.run_folder import RunFolder
+from silodp.runs.folder import RunFolder
 from silodp.studies.paper import METHODS, Task, noise_multipliers
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Work = Callable[[Experiment, Path, str], None]
 
 def train_or_resume(experiment: Experiment, folder: Path, device: str) -> None:
     """A run from its start, or from where it was stopped; one that is finished is left alone."""
-    from silodp.training import resume, train
+    from silodp.runs.training import resume, train
 
     if (folder / "summary.json").exists():
         return
@@ -160,7 +160,7 @@ class Plan:
     def parameters(self) -> int:
         """Of the network; reads the cohort."""
         from silodp.cohorts import load_cohort
-        from silodp.fitting import named_network
+        from silodp.runs.fitting import named_network
 
         network = named_network(self.base, load_cohort(self.base.cohort))
         return sum(weights.numel() for weights in network.parameters())

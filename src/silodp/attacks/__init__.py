@@ -1,0 +1,1 @@
+"""What an observer can find out: audits of ε, and images from updates."""

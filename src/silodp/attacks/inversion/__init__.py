@@ -1,0 +1,8 @@
+"""Gradient inversion: rebuild training images from what leaves a hospital."""
+
+from __future__ import annotations
+
+from silodp.attacks.inversion.attack import AttackResult, AttackSettings, Score, invert
+from silodp.attacks.inversion.search import Search
+
+__all__ = ["AttackResult", "AttackSettings", "Score", "Search", "invert"]

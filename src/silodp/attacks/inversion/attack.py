@@ -1,0 +1,307 @@
+"""Attack an experiment or a run: rebuild training images from every view of a round, and score them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from silodp.attacks.inversion.open_network import open_network
+from silodp.attacks.inversion.reading import layer_input, read_layer, rebuild
+from silodp.attacks.inversion.search import Guess, Observed, Search, invert_update
+from silodp.attacks.inversion.views import View, views_of
+from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
+from silodp.errors import InputError
+from silodp.experiment import Experiment, delta_by_rule
+from silodp.files import read_object
+from silodp.intermediary import closed_form, room
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import network_input
+from silodp.noise.streams import generator
+from silodp.participation import expected_hospitals
+from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
+from silodp.tasks import Task, task_named
+
+OnProgress = Callable[[str, int, int], None]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """What is attacked.
+
+    Attributes:
+        images: how many images of the victim, one hospital.
+        batch: how many of them are in one step.
+        labels: whether the attacker knows classes or masks, or must find them, too.
+        views: names of the views to attack; empty: all.
+    """
+
+    images: int = 2
+    batch: int = 1
+    labels: Literal["known", "inferred"] = "known"
+    views: tuple[str, ...] = ()
+    search: Search = field(default_factory=Search)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Score:
+    """How close the guesses of one view come to the images.
+
+    Attributes:
+        ssim, psnr: of each image (1 and ∞ are the image itself).
+        baseline_ssim: SSIM of a guess that has seen nothing of them: the mean of other hospitals' images.
+        mismatch: 1 − cosine that the search reached, of gradients or of the features that were read.
+        read: what the update gave away of one layer's input, in words; empty where gradients were matched.
+        epsilon_hospital, epsilon_intermediary: of this one round.
+    """
+
+    words: str
+    ssim: list[float]
+    psnr: list[float]
+    baseline_ssim: list[float]
+    mismatch: list[float]
+    read: str
+    epsilon_hospital: float
+    epsilon_intermediary: float
+
+    @property
+    def mean_ssim(self) -> float:
+        return mean(self.ssim)
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """Scores by view, and the pictures."""
+
+    experiment: Experiment
+    settings: AttackSettings
+    cohort: str
+    victim: str
+    intermediaries: int
+    scores: dict[str, Score]
+    originals: Tensor
+    guesses: dict[str, Tensor]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For attack.json: per image, and the means."""
+        return {
+            "experiment": self.experiment.name,
+            "cohort": self.cohort,
+            "victim": self.victim,
+            "noise_multiplier": self.experiment.privacy.noise_multiplier,
+            "intermediaries": self.intermediaries,
+            "settings": asdict(self.settings),
+            "views": {
+                name: {
+                    **{key: mean(getattr(score, key)) for key in ("ssim", "psnr", "baseline_ssim")},
+                    "images": asdict(score),
+                }
+                for name, score in self.scores.items()
+            },
+        }
+
+
+def invert(
+    experiment: Experiment,
+    *,
+    run: Path | None = None,
+    device: str = "cpu",
+    settings: AttackSettings | None = None,
+    on_progress: OnProgress | None = None,
+) -> AttackResult:
+    """Attacks the first model of an experiment, or the last one of a run.
+
+    Args:
+        experiment: cohort, network, noise, rule for v.
+        run: its folder, for the trained model and the v of its last round.
+        device: "auto", "cpu" or "cuda".
+        settings: what is attacked, and how hard.
+        on_progress: called with the view, steps done and steps in all.
+    """
+    from silodp.runs.build import device_named
+
+    settings, place = settings or AttackSettings(), device_named(device)
+    cohort = load_cohort(experiment.cohort)
+    task = task_named(experiment.task)
+    refuse_other_targets(cohort, task)
+    victim = cohort.hospitals[0]
+    if not 1 <= settings.batch <= settings.images <= len(victim.train):
+        raise InputError(
+            f"--images {settings.images}, --batch {settings.batch}: {victim.name} has {len(victim.train)} "
+            "training images; attack at least one batch and at most all of them"
+        )
+    trained = trained_network(experiment, cohort, run) if run else named_network(experiment, cohort)
+    own = FlatModel(trained, place)
+    first = victim.train.images
+    wanted = outputs(experiment, cohort)
+    size = (int(first.shape[2]), int(first.shape[3]))
+    masks = victim.train.targets.ndim == 4
+    easy = FlatModel(open_network(first.shape[1], size, wanted, masks, settings.seed), place)
+    members = cohort.hospitals[: experiment.participation.members]
+    v = _last_count(run) if run else _intermediaries(experiment, len(own), members)
+    delta = experiment.privacy.delta or delta_by_rule(len(members))
+    views = views_of(experiment, easy, own, task, victim, v, delta)
+    chosen = [view for view in views if not settings.views or view.name in settings.views]
+    if missing := set(settings.views) - {view.name for view in views}:
+        raise InputError(f"view {missing.pop()}: choose among {', '.join(view.name for view in views)}")
+
+    others = _others(cohort)
+    attacked = _attacked(victim.train, settings)
+    scores, guesses = {}, {}
+    for view in chosen:
+        model = own if view.own_network else easy
+        found = _guesses(model, task, attacked, view, others, wanted, settings, on_progress)
+        scores[view.name], guesses[view.name] = _score(view, found, attacked, others, settings)
+    truth = network_input(attacked.images)
+    return AttackResult(experiment, settings, cohort.name, victim.name, v, scores, truth, guesses)
+
+
+def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[HospitalData]) -> int:
+    """v of an experiment that has not run: a fixed one, or where the rules settle."""
+    rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
+    expected = expected_hospitals(experiment.participation, len(members))
+    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, expected))
+    return max(1, min(wanted, *room(members, rule.min_samples).values()))
+
+
+def _last_count(run: Path) -> int:
+    path = run / "summary.json"
+    if not path.is_file():
+        raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {run}`")
+    way_out = f"remove it and write it anew with `silodp resume {run}`"
+    count = read_object(path, "intermediaries", way_out=way_out)["intermediaries"]
+    if type(count) is not int or count < 1:
+        raise InputError(f"{path}: damaged; {way_out}")
+    return count
+
+
+def _others(cohort: Cohort) -> Tensor:
+    """What an attacker has of images of this kind: those of the other hospitals."""
+    rest = cohort.hospitals[1:] or cohort.hospitals
+    return torch.cat([network_input(hospital.train.images) for hospital in rest])
+
+
+def _attacked(examples: Examples, settings: AttackSettings) -> Examples:
+    """Images spread over the victim's, whole batches."""
+    count = settings.images // settings.batch * settings.batch
+    return examples[torch.linspace(0, len(examples) - 1, count).long()]
+
+
+def _guesses(
+    model: FlatModel,
+    task: Task,
+    attacked: Examples,
+    view: View,
+    others: Tensor,
+    outputs: int,
+    settings: AttackSettings,
+    on_progress: OnProgress | None,
+) -> list[Guess]:
+    """A guess for every batch."""
+    place, found, done = model.values.device, [], 0
+    total = len(attacked) // settings.batch * settings.search.restarts * settings.search.iterations
+
+    def step(count: int = 1) -> None:
+        nonlocal done
+        done += count
+        if on_progress is not None and (done % 25 < count or done == total):
+            on_progress(view.name, done, total)
+
+    for number in range(0, len(attacked), settings.batch):
+        batch = attacked[torch.arange(number, number + settings.batch)].to(place)
+        known, masks = settings.labels == "known", batch.targets.ndim == 4
+        update = view.update(batch)
+        model.module.train()
+        chance = generator(CPU, settings.seed, "attack", view.name, number)
+        if read := _read_and_rebuild(model, update, batch, others, settings, chance, step):
+            found.append(read)
+            continue
+        observed = Observed(
+            model.module,
+            task.loss,
+            update,
+            float(others.mean()),
+            tuple(batch.images.shape),
+            batch.targets if known else None if masks else classes_in(update, outputs, len(batch)),
+            tuple(batch.targets.shape),
+        )
+        found.append(invert_update(observed, settings.search, chance, step))
+    return found
+
+
+def _read_and_rebuild(
+    model: FlatModel,
+    update: Tensor,
+    batch: Examples,
+    others: Tensor,
+    settings: AttackSettings,
+    chance: torch.Generator,
+    step: Callable[[int], None],
+) -> Guess | None:
+    """By way of a layer's input, one start for all restarts; None where no layer can be read."""
+    gradients = {name: tensor.to(update.device) for name, tensor in model.named_tensors(-update).items()}
+    reading = read_layer(model.module, gradients, tuple(batch.images.shape), chance)
+    if reading is None:
+        return None
+    restarts = settings.search.restarts
+    steps = settings.search.iterations
+    images = rebuild(model.module, reading, others, steps, chance, lambda: step(restarts))
+    with torch.no_grad():
+        cosine = float((layer_input(model.module, reading.layer, images) * reading.features).sum())
+    words = (
+        f"{reading.features.numel():,} features for {batch.images[0].numel():,} pixels, read before "
+        f"{reading.layer}; two readings agree to {reading.agreement:.3f}"
+    )
+    return Guess(images, 1 - cosine, words)
+
+
+def classes_in(update: Tensor, classes: int, count: int) -> Tensor:
+    """Classes of a batch, from the last layer's bias: its gradient is negative only for those that are there.
+
+    Zhao et al. 2020; exact for one image, for more a guess that takes the classes in turn.
+    """
+    rise = update[-classes:]  # Δ of the bias, against the gradient
+    there = [int(number) for number in rise.argsort(descending=True) if rise[number] > 0]
+    there = there or [int(rise.argmax())]
+    return torch.tensor([there[number % len(there)] for number in range(count)], device=update.device)
+
+
+def _score(
+    view: View,
+    found: list[Guess],
+    attacked: Examples,
+    others: Tensor,
+    settings: AttackSettings,
+) -> tuple[Score, Tensor]:
+    from monai.metrics import PSNRMetric, SSIMMetric
+    from scipy.optimize import linear_sum_assignment
+
+    size = min(attacked.images.shape[2:])
+    similarity = SSIMMetric(2, data_range=2.0, win_size=min(11, size - 1 + size % 2), reduction="none")
+    noise = PSNRMetric(max_val=2.0, reduction="none")
+    originals, blind = network_input(attacked.images), others.mean(0, keepdim=True)
+    ordered = []
+    for number, guess in enumerate(found):
+        images = guess.images.cpu()
+        truth = originals[number * settings.batch : (number + 1) * settings.batch]
+        alike = torch.tensor([[float(similarity(a[None], b[None])) for b in images] for a in truth])
+        ordered.append(images[linear_sum_assignment(-alike.numpy())[1]])
+    guesses = torch.cat(ordered)
+    pairs = list(zip(originals, guesses, strict=True))
+    score = Score(
+        view.words,
+        [float(similarity(a[None], b[None])) for a, b in pairs],
+        [float(noise(a[None], b[None])) for a, b in pairs],
+        [float(similarity(a[None], blind)) for a in originals],
+        [guess.mismatch for guess in found],
+        found[0].read,
+        *view.epsilon,
+    )
+    return score, guesses

@@ -1,0 +1,143 @@
+"""What an attack leaves behind: attack.json, attack.csv, attack.md and a sheet of originals and guesses."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from silodp.attacks.inversion.attack import AttackResult
+from silodp.files import private_folder, to_json, write_atomically
+from silodp.tables import markdown_table, write_csv
+
+WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
+
+
+def write_attack(result: AttackResult, out: Path) -> None:
+    """attack.json comes last: where it is, everything is."""
+    private_folder(out)
+    write_csv(out / "attack.csv", _image_rows(result))
+    write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
+    write_atomically(out / "sheet.png", _sheet(result))
+    write_atomically(out / "attack.json", (to_json(result.to_dict(), indent=1) + "\n").encode())
+
+
+def shows_patients(result: AttackResult) -> bool:
+    return not result.cohort.startswith("synthetic")
+
+
+def rows(result: AttackResult) -> list[list[str]]:
+    """A line a view: what was seen, both ε of that round (hospital first), SSIM, a blind guess, PSNR."""
+    return [
+        [
+            name,
+            score.words,
+            _epsilon(score.epsilon_hospital),
+            _epsilon(score.epsilon_intermediary),
+            f"{score.mean_ssim:.3f}",
+            f"{mean(score.baseline_ssim):.3f}",
+            f"{mean(score.psnr):.1f}",
+        ]
+        for name, score in result.scores.items()
+    ]
+
+
+HEADER = ("view", "what the attacker sees", "ε hospital", "ε intermediary", "SSIM", "blind guess", "PSNR, dB")
+
+
+def markdown(result: AttackResult) -> str:
+    return f"{markdown_table(HEADER, rows(result))}\n\n{verdict(result)}"
+
+
+def verdict(result: AttackResult) -> str:
+    """What the numbers allow to say; ε is of one round."""
+    settings, scores = result.settings, result.scores
+    said = [
+        f"{settings.images} images of {result.victim} ({result.cohort}), {settings.batch} in a step, labels "
+        f"{settings.labels}; SSIM 1 is the image itself; ε is of the one round that is attacked."
+    ]
+    control = scores.get("control")
+    if control is not None:
+        works = control.mean_ssim >= 0.5 and control.mean_ssim > mean(control.baseline_ssim) + 0.1
+        said.append(
+            f"The control reaches SSIM {control.mean_ssim:.3f}: "
+            + (
+                "the attack works where it should."
+                if works
+                else "the attack does not work even there, so that low figures elsewhere mean nothing."
+            )
+        )
+    own = scores.get("own network")
+    if own is not None:
+        works = own.mean_ssim >= 0.5 and own.mean_ssim > mean(own.baseline_ssim) + 0.1
+        said.append(
+            f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise"
+            + (f" ({own.read})" if own.read else "")
+            + (
+                ": nothing protects there but noise."
+                if works
+                else ": that this attack fails there is no protection, and a low SSIM under noise there "
+                "would prove nothing."
+            )
+        )
+    return " ".join(said)
+
+
+def _epsilon(value: float) -> str:
+    from silodp.runs.wording import show_epsilon
+
+    return show_epsilon(value)
+
+
+def _image_rows(result: AttackResult) -> list[dict[str, Any]]:
+    """attack.csv: a line an image of a view."""
+    return [
+        {
+            "view": name,
+            "epsilon_hospital": score.epsilon_hospital,
+            "epsilon_intermediary": score.epsilon_intermediary,
+            "image": number,
+            **{column: getattr(score, column)[number] for column in ("ssim", "psnr", "baseline_ssim")},
+        }
+        for name, score in result.scores.items()
+        for number in range(len(score.ssim))
+    ]
+
+
+def _sheet(result: AttackResult) -> bytes:
+    """A row an image; the original, then what each view gave."""
+    from matplotlib.figure import Figure
+
+    count, names = len(result.originals), list(result.scores)
+    figure = Figure(figsize=(2.1 * (len(names) + 1), 2.3 * count + 1.0), layout="constrained")
+    places = figure.subplots(count, len(names) + 1, squeeze=False)
+    for row in range(count):
+        _show(places[row][0], result.originals[row])
+        places[row][0].set_ylabel(f"image {row + 1}")
+        for column, name in enumerate(names, start=1):
+            _show(places[row][column], result.guesses[name][row])
+            places[row][column].set_xlabel(f"SSIM {result.scores[name].ssim[row]:.2f}")
+    places[0][0].set_title("the image itself", fontsize=9)
+    for column, name in enumerate(names, start=1):
+        score = result.scores[name]
+        bound = "no privacy"
+        if math.isfinite(score.epsilon_hospital):
+            bound = f"ε hospital {_epsilon(score.epsilon_hospital)}\n"
+            bound += f"ε intermediary {_epsilon(score.epsilon_intermediary)}"
+        words = score.words.replace(", ", ",\n")
+        places[0][column].set_title(f"{name}\n{words}\n{bound}", fontsize=9)
+    figure.suptitle("What an attacker rebuilds from one round (SSIM 1 is the image itself)", fontsize=11)
+    if shows_patients(result):
+        figure.supxlabel(WARNING, fontsize=8)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130)
+    return content.getvalue()
+
+
+def _show(place: Any, image: Any) -> None:
+    pixels = ((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
+    place.imshow(pixels[..., 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=1)
+    place.set_xticks([])
+    place.set_yticks([])

@@ -1,0 +1,120 @@
+"""Gradient inversion: images whose gradient points the way an observed update does (Geiping et al. 2020).
+
+Minimises 1 − cos(gradient of the guess, −update) + weight · total variation over the pixels, with Adam, from
+several random starts; the best match wins. Unknown masks are found along with the images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from silodp.attacks.inversion.descent import OnStep, descend, total_variation
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard the attacker tries.
+
+    Attributes:
+        restarts: random starts.
+        iterations: steps of Adam from each.
+        total_variation: weight of the smoothness of the guess.
+    """
+
+    restarts: int = 2
+    iterations: int = 500
+    learning_rate: float = 0.05
+    total_variation: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the attacker knows.
+
+    Attributes:
+        network: at the parameters the update started from.
+        loss: mean loss of a batch from (logits, targets); it must take soft masks where none are known.
+        update: Δ as one vector, in the order of the network's trainable parameters.
+        brightness: the mean of images of this kind.
+        shape: of the batch of images.
+        targets: classes or masks; None where masks must be found.
+        target_shape: of the masks to be found.
+    """
+
+    network: nn.Module
+    loss: Loss
+    update: Tensor
+    brightness: float
+    shape: tuple[int, ...]
+    targets: Tensor | None
+    target_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the attacker found.
+
+    Attributes:
+        images: (n, channels, height, width) between −1 and 1.
+        mismatch: 1 − cosine; 0 is a perfect match.
+        read: what a layer's input gave away, in words; empty where gradients were matched.
+    """
+
+    images: Tensor
+    mismatch: float
+    read: str = ""
+
+
+def invert_update(
+    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None = None
+) -> Guess:
+    """The best guess of the images behind an update.
+
+    Args:
+        observed: what is known.
+        search: how hard to try.
+        generator: of the random starts, on the CPU.
+        on_step: called after every step.
+    """
+    guesses = (_one_start(observed, search, generator, on_step) for _ in range(search.restarts))
+    return min(guesses, key=lambda guess: guess.mismatch)
+
+
+def _one_start(
+    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None
+) -> Guess:
+    network, update, targets = observed.network, observed.update, observed.targets
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    wanted = -update / update.norm().clamp_min(1e-30)
+    images = observed.brightness + 0.3 * torch.randn(observed.shape, generator=generator)
+    images = images.clamp(-1, 1).to(update.device).requires_grad_()
+    masks = []
+    if targets is None:
+        hidden = 0.01 * torch.randn(observed.target_shape, generator=generator)
+        hidden = hidden.to(update.device).requires_grad_()
+        masks.append(hidden)
+
+    def mismatch() -> Tensor:
+        loss = observed.loss(network(images), targets if targets is not None else hidden.sigmoid())
+        flat = flatten(torch.autograd.grad(loss, parameters, create_graph=True))
+        cosine: Tensor = flat @ wanted / flat.norm().clamp_min(1e-30)
+        return 1 - cosine
+
+    def cost() -> Tensor:
+        return mismatch() + search.total_variation * total_variation(images)
+
+    descend(images, cost, search.iterations, search.learning_rate, on_step, masks)
+    return Guess(images.detach(), float(mismatch().detach()))
+
+
+def flatten(tensors: tuple[Tensor, ...]) -> Tensor:
+    """Gradients as one vector in the order of a `FlatModel`: 4D weights lie channels-last in it."""
+    return torch.cat(
+        [(tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor).reshape(-1) for tensor in tensors]
+    )

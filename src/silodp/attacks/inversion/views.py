@@ -1,0 +1,117 @@
+"""What an attacker may see of a round: the update of one small batch, bare or released, or a hospital's own.
+
+The attacked batch is the same in every view, and the attacker's best case: one plain gradient step, everybody
+else's contribution known and subtracted, nothing lost to clipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+
+from silodp.clipping import norm
+from silodp.cohorts.cohort import Examples, HospitalData
+from silodp.experiment import Experiment
+from silodp.federation import build_mechanism
+from silodp.hospital import Hospital
+from silodp.local.parameters import FlatModel
+from silodp.local.sketch import signs
+from silodp.local.trainer import LocalTrainer, network_input
+from silodp.messages import Contribution, RoundPlan
+from silodp.noise.streams import seeded_noise
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.tasks import Task
+
+
+@dataclass(frozen=True)
+class View:
+    """One sight of the round.
+
+    Attributes:
+        name: short, as in attack.json.
+        words: what is seen, for a reader.
+        own_network: whether the experiment's own network was trained, else the open one.
+        update: gives Δ as the attacker knows it, from the attacked batch.
+        epsilon: for a hospital and for an intermediary, of this one round; infinite where nothing is added.
+    """
+
+    name: str
+    words: str
+    own_network: bool
+    update: Callable[[Examples], Tensor]
+    epsilon: tuple[float, float] = (float("inf"), float("inf"))
+
+
+def views_of(
+    experiment: Experiment,
+    easy: FlatModel,
+    own: FlatModel,
+    task: Task,
+    data: HospitalData,
+    v: int,
+    delta: float,
+) -> list[View]:
+    """The control first, then what the experiment's own network shows, then what noise leaves of both."""
+    z = experiment.privacy.noise_multiplier
+    views = [
+        View("control", "one batch, no noise, open network", False, partial(batch_step, easy, task)),
+        View("own network", "one batch, no noise", True, partial(batch_step, own, task)),
+        View(
+            "whole hospital", "a hospital's local training, no noise", True,
+            partial(whole_hospital, experiment, own, task, data),
+        ),
+    ]  # fmt: skip
+    for model, prefix, where in ((easy, "", "open network"), (own, "own ", "own network")) if z else ():
+        is_own, spent = model is own, gaussian_epsilon(1 / z, delta)
+        words = f"one batch, z = {z:g}, {where}"
+        seen = partial(noised_step, experiment, model, task, 1)
+        views.append(View(f"{prefix}DP-FedAvg", words, is_own, seen, (spent, spent)))
+        if v > 1:
+            words = f"one batch in all {v} parts, z = {z:g}, {where}"
+            seen = partial(noised_step, experiment, model, task, v)
+            epsilon = (gaussian_epsilon(v / z, delta), spent)
+            views.append(View(f"{prefix}intermediaries", words, is_own, seen, epsilon))
+    return views
+
+
+def batch_step(model: FlatModel, task: Task, batch: Examples) -> Tensor:
+    """Δ of one plain gradient step of length one; an attacker knows the rate, so it does not matter."""
+    model.module.train()
+    model.gradients.zero_()
+    task.loss(model.module(network_input(batch.images)), batch.targets).backward()  # type: ignore[no-untyped-call]
+    return -model.gradients.clone()
+
+
+def whole_hospital(
+    experiment: Experiment, model: FlatModel, task: Task, data: HospitalData, _: Examples
+) -> Tensor:
+    """Δ of a hospital's local training as it is: all its images, every step, its own optimizer."""
+    start = model.values.clone()
+    trainer = LocalTrainer(model, task, experiment.local)
+    mechanism = build_mechanism(experiment, [len(data.train)])
+    hospital = Hospital(data, trainer, mechanism, signs(len(model), model.values.device), experiment.seed)
+    plan = RoundPlan(1, start, 1, float("inf"))
+    update = mechanism.opened(plan, hospital.answer(plan)[0].numbers)[0].to(start.dtype)
+    model.values.copy_(start)
+    return update
+
+
+def noised_step(experiment: Experiment, model: FlatModel, task: Task, v: int, batch: Examples) -> Tensor:
+    return released(experiment, batch_step(model, task, batch), v)
+
+
+def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
+    """The update after the door, clipped at its own length, with the noise of the experiment.
+
+    With v above one the whole hospital is at stake: each of its v intermediaries holds these images.
+    """
+    bound = float(norm(update))
+    private = experiment.change(clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"})
+    mechanism = build_mechanism(private, [len(update)])
+    plan = RoundPlan(1, update, v, bound)
+    numbers, _ = mechanism.encode(plan, (update.clone() for _ in range(v)))
+    answer = Contribution("victim", 1, plan.digest, numbers)
+    return mechanism.decode(plan, ["victim"], [answer], seeded_noise(experiment.seed, 1))[0].mean * v

@@ -1,0 +1,87 @@
+"""`silodp data …`: look at files, draw them, decode them once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from silodp.cli.terminal import say
+
+data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
+
+Where = Annotated[Path, typer.Argument(metavar="PATH", help="A folder or an npz file.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting of the cohort, such as hospitals=6; repeatable."
+    ),
+]
+
+
+@data.command()
+def check(
+    path: Where,
+    changes: Changes = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """What lies at PATH and what is wrong with it. Exit code 1 if anything is."""
+    from silodp.cli.display import counting
+    from silodp.cli.display_data import show_findings
+    from silodp.cohorts.inspection import inspect
+    from silodp.experiment import cohort_settings
+    from silodp.files import to_json
+
+    settings = cohort_settings(path, changes or [])
+    with counting("reading files") as on_read:
+        findings, _, _ = inspect(settings, on_read)
+    if as_json:
+        print(to_json(findings.to_dict(), indent=2))
+    else:
+        show_findings(findings)
+    if not findings.is_clean:
+        raise typer.Exit(1)
+
+
+@data.command()
+def preview(
+    path: Where,
+    out: Annotated[Path, typer.Option(help="page.html or sheet.png")],
+    changes: Changes = None,
+    each: Annotated[int, typer.Option(min=1, help="Images of each hospital.")] = 8,
+) -> None:
+    """Draw a contact sheet, with masks drawn over the images."""
+    from silodp.cli.display import counting
+    from silodp.cohorts.contact_sheet import write_contact_sheet
+    from silodp.cohorts.inspection import inspect
+    from silodp.experiment import cohort_settings
+
+    settings = cohort_settings(path, changes or [])
+    with counting("reading files") as on_read:
+        _, store, placement = inspect(settings, on_read)
+    write_contact_sheet(store, placement, out, each=each, seed=settings.seed)
+    say(f"{out}: shows patients' images; handle it as you would handle them")
+
+
+@data.command()
+def prepare(
+    path: Where,
+    out: Annotated[Path, typer.Option(help="A new folder for the decoded images.")],
+    changes: Changes = None,
+) -> None:
+    """Decode everything once into a folder that can be trained on, here or on another machine."""
+    from silodp.cli.display import counting
+    from silodp.cli.display_data import as_options
+    from silodp.cohorts.inspection import recognise
+    from silodp.cohorts.loading import prepare as prepare_files
+    from silodp.experiment import cohort_settings
+
+    settings = cohort_settings(path, changes or [])
+    with counting("reading files") as on_read:
+        settings, catalogue, _ = recognise(settings)
+        store = prepare_files(settings, out, on_read, catalogue)
+    say(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
+    form = {"image_size": store.images.shape[-1], "channels": store.images.shape[1]}
+    ready = settings.model_copy(update={"kind": "prepared", "path": str(out), **form})
+    say(f"train on them with: {as_options(ready)}")

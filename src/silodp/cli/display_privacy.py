@@ -1,0 +1,194 @@
+"""What ε looks like in a terminal: tables by unit and neighbours, ε over rounds, an audit's verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from silodp.cli.display import titled_table
+from silodp.cli.terminal import console as terminal
+from silodp.cli.terminal import say
+from silodp.privacy.power import CHANCE
+from silodp.runs.wording import show_epsilon
+
+if TYPE_CHECKING:
+    from silodp.attacks.audit import Audit
+    from silodp.privacy.accountants import Figure
+    from silodp.privacy.events import Neighbours, Unit
+    from silodp.runs.statement import Statement
+
+
+def show_figures(
+    title: str, figures: Mapping[tuple[Unit, Neighbours], Figure], multipliers: Mapping[Unit, str]
+) -> None:
+    """ε by unit and neighbouring relation, hospital first, with the accountant that answered."""
+    table = titled_table(
+        title,
+        "Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
+        "exchanged for another.",
+    )
+    table.add_column("one …", no_wrap=True)
+    for heading in ("noise\nmultiplier", "ε add-or-\nremove", "ε replace-\none"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("accountant")
+    for unit, multiplier in multipliers.items():
+        remove, swap = figures[unit, "add-or-remove"], figures[unit, "replace-one"]
+        names = dict.fromkeys((remove.accountant, swap.accountant))
+        table.add_row(
+            unit, multiplier, show_epsilon(remove.epsilon), show_epsilon(swap.epsilon), " / ".join(names)
+        )
+    console = terminal()
+    console.print(table)
+    for remark in dict.fromkeys(figure.remark for figure in figures.values() if figure.remark):
+        console.print(remark, style="dim")
+
+
+def show_statement(statement: Statement) -> None:
+    """The privacy of a run for a person who has to answer for it."""
+    experiment, console = statement.experiment, terminal()
+    fewest, most = statement.intermediaries
+    lowest, highest = statement.hospital_multipliers
+    parts = str(fewest) if fewest == most else f"{fewest}–{most}"
+    hospitals, members = experiment.cohort.hospitals, experiment.members
+    trained = f"{hospitals}" if members == hospitals else f"{members} of {hospitals}"
+    show_figures(
+        f"{experiment.name}: {statement.rounds} of {experiment.rounds} rounds, "
+        f"{trained} {'simulated ' if experiment.cohort.simulated else ''}hospitals, "
+        f"v {parts}, δ {statement.delta:g}",
+        statement.figures,
+        {
+            "hospital": f"{lowest:.4g}" if highest <= lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",
+            "intermediary": f"{experiment.privacy.noise_multiplier:.4g}" if statement.image is None else "",
+        },
+    )
+    if statement.image is not None:
+        console.print(
+            f"one image: ε {show_epsilon(statement.image)} at δ {experiment.privacy.image_delta:g} "
+            f"(add-or-remove), noise multiplier {experiment.privacy.noise_multiplier:g} a step",
+        )
+    limit = experiment.budget
+    if statement.by_round:
+        # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
+        fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
+        line = (limit.epsilon, limit.unit) if limit and fits else None
+        console.print(chart(statement.by_round, line))
+    if limit is not None and statement.budget_spent is not None:
+        console.print(
+            f"budget: ε {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours}, δ {limit.delta:g}); "
+            f"spent {show_epsilon(statement.budget_spent)}",
+        )
+    if statement.unprotected:
+        console.print(Text.assemble(("used without noise", "bold"), ": ", ", ".join(statement.unprotected)))
+    console.print("not covered by ε: " + "; ".join(statement.not_covered))
+    if statement.redone:
+        rounds = ", ".join(map(str, statement.redone))
+        console.print(f"released again with other noise after a crash, and counted again: round {rounds}")
+    if statement.torn:
+        console.print("the ledger's last line is torn (a crash, or a run at work); it is left out")
+    if statement.problems:
+        console.print("the ledger is not in order:", style="bold")
+        for problem in statement.problems:
+            console.print(f"  {problem}")
+    else:
+        console.print(
+            f"ledger: {statement.releases} releases, hash chain intact, in order, none missing",
+        )
+
+
+def show_verified(folder: Path, signed: Mapping[str, Any], key: str) -> None:
+    """What was signed, when all of it holds."""
+    epsilon, swap = signed["epsilon"], signed["replace_one"]
+    shown = {
+        f"{unit} ({name})": show_epsilon(math.inf if row[unit] is None else row[unit])
+        for unit in epsilon
+        for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
+    }
+    say(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
+    say(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
+    say(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
+    say("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
+
+
+def show_audit(found: Audit) -> None:
+    """Three claims, what an observer could show of each, and how much missing noise it would have noticed."""
+    settings, console = found.settings, terminal()
+    experiment = settings.experiment
+    table = titled_table(
+        f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, "
+        f"z {experiment.privacy.noise_multiplier:g}, v {found.intermediaries}, {settings.rounds} rounds, "
+        f"{found.parameters} parameters, δ {found.delta:g}",
+        "«Shown»: the releases are easier to tell apart than a Gaussian mechanism of this ε allows, by an "
+        f"observer's right guesses, with confidence {settings.confidence:.4g}. «Notices»: noise so "
+        f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: none, the claim "
+        "is too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
+    )
+    table.add_column("claim", no_wrap=True)
+    for heading in ("claimed", "shown ≥", "right", "notices"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for finding in found.findings:
+        bound = finding.bound
+        table.add_row(
+            finding.claim,
+            f"{finding.claimed:.2f}",
+            f"{finding.shown:.2f}",
+            f"{bound.right}/{bound.guesses}",
+            f"×{finding.detectable:.2f}" if finding.detectable else "–",
+            finding.verdict,
+        )
+    console.print(table)
+    console.print(
+        f"audited of «{experiment.name}»: noise (z {experiment.privacy.noise_multiplier:g}, from the "
+        f"{experiment.privacy.entropy}), clipping ({experiment.clipping.rule}), intermediaries "
+        f"({experiment.intermediaries.rule}: v {found.intermediaries} here), server "
+        f"({experiment.server.optimizer}); replaced by small ones: data, network, local training, rounds; "
+        "left out: budget",
+    )
+    if found.intermediary.verdict == "untested":
+        console.print("untested: try fewer --rounds, or more --runs")
+    elif found.hospital.verdict == "untested":
+        console.print(
+            "the hospital's claim is too weak to be tested; it rests on the same noise as the intermediary's"
+        )
+    if not found.repeatable:
+        console.print("noise of the system is never drawn again: another audit shows other figures")
+
+
+def chart(
+    points: list[tuple[int, float, float]],
+    budget: tuple[float, str] | None,
+    width: int = 60,
+    height: int = 10,
+) -> str:
+    """ε over rounds on a logarithmic scale: ● a hospital, ○ an intermediary, ┄ the budget."""
+    values = [value for _, *pair in points for value in pair if 0 < value < float("inf")]
+    if not values:
+        return ""
+    ceiling = max([*values, budget[0]] if budget else values)
+    low, high = math.log10(min(values)), math.log10(ceiling)
+    span = max(high - low, 1e-9)
+    grid = [[" "] * width for _ in range(height)]
+
+    def row(value: float) -> int:
+        return height - 1 - round((math.log10(value) - low) / span * (height - 1))
+
+    if budget and low <= math.log10(budget[0]):
+        grid[row(budget[0])] = ["┄"] * width
+    last = points[-1][0]
+    for number, hospital, intermediary in points:
+        column = min(width - 1, int((number - 1) / max(1, last - 1) * (width - 1)))
+        for value, mark in ((intermediary, "○"), (hospital, "●")):  # the hospital's mark lies on top
+            if 0 < value < float("inf"):
+                grid[row(value)][column] = mark
+    labels = {0: f"{10**high:,.1f}", height - 1: f"{10**low:,.1f}"}
+    margin = max(map(len, labels.values()))
+    lines = [f"{labels.get(index, ''):>{margin}} ┤{''.join(cells)}" for index, cells in enumerate(grid)]
+    lines.append(f"{'':>{margin}} └{'─' * width}")
+    lines.append(f"{'':>{margin}}  round 1{'':>{width - 7 - len(str(last))}}{last}")
+    legend = "● ε for a hospital   ○ for an intermediary" + (f"   ┄ budget ({budget[1]})" if budget else "")
+    lines.append(f"{'':>{margin}}  {legend}")
+    return "\n".join(lines)

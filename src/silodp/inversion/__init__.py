@@ -1,8 +1,0 @@
-"""Gradient inversion: rebuild training images from what leaves a hospital."""
-
-from __future__ import annotations
-
-from silodp.inversion.attack import AttackResult, AttackSettings, Score, invert
-from silodp.inversion.search import Search
-
-__all__ = ["AttackResult", "AttackSettings", "Score", "Search", "invert"]

@@ -1,0 +1,1 @@
+"""Training inside a hospital: flat parameters, the trainer, augmentation, DP-SGD steps."""

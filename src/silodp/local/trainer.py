@@ -1,0 +1,176 @@
+"""Local training: one resident model, on flat buffers, with the data on the device."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from silodp.cohorts.cohort import Examples
+from silodp.local.augmentation import affine_flip
+from silodp.local.parameters import FlatModel
+from silodp.settings import LocalSettings
+from silodp.tasks import Task
+
+if TYPE_CHECKING:
+    from silodp.local.sample_level import Fill, SampleLevel
+
+OptimizerState = dict[str, Tensor]
+
+_MOMENTS = {"adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "sgd": ("momentum_buffer",)}
+
+
+def batch_count(samples: int, batch_size: int) -> int:
+    """Batches in one epoch, of nearly equal size and never of one image, which BatchNorm cannot use."""
+    return max(1, min(math.ceil(samples / batch_size), samples // 2))
+
+
+def planned_steps(samples: int, settings: LocalSettings) -> int:
+    """Optimizer steps on `samples` images in one round: public, since a training set's size is."""
+    return max(1, round(settings.epochs * batch_count(samples, settings.batch_size)))
+
+
+def step_normaliser(steps: int, settings: LocalSettings) -> float:
+    """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020).
+
+    With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ); for Adam, as in the authors' program, the steps.
+    """
+    momentum = settings.momentum if settings.optimizer == "sgd" else 0.0
+    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
+
+
+def network_input(images: Tensor) -> Tensor:
+    """Images as the network takes them: bytes become −1…1; other numbers are taken as they are."""
+    scaled = images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images.float()
+    return scaled.contiguous(memory_format=torch.channels_last)
+
+
+@dataclass
+class LocalTrainer:
+    """Trains and evaluates on one device with one resident model.
+
+    On a GPU it computes in bfloat16 where autocast allows; nothing waits for the device in a step. With
+    `sample_level` each step is DP-SGD, in single precision.
+    """
+
+    model: FlatModel
+    task: Task
+    settings: LocalSettings
+    sample_level: SampleLevel | None = None
+
+    def __post_init__(self) -> None:
+        self.device = self.model.values.device
+        self._flat = nn.Parameter(self.model.values)
+        self._flat.grad = self.model.gradients
+        rate = self.settings.learning_rate
+        self._optimizer: torch.optim.Optimizer
+        if self.settings.optimizer == "adam":
+            self._optimizer = torch.optim.Adam([self._flat], rate, amsgrad=self.settings.amsgrad, fused=True)
+        else:
+            self._optimizer = torch.optim.SGD([self._flat], rate, self.settings.momentum, fused=True)
+        self._working = self.fresh_state()
+
+    def fresh_state(self) -> OptimizerState:
+        """The optimizer's state before its first step."""
+        names = _MOMENTS[self.settings.optimizer]
+        if self.settings.optimizer == "adam" and not self.settings.amsgrad:
+            names = names[:2]
+        if self.settings.optimizer == "sgd" and not self.settings.momentum:
+            return {}
+        state = {name: torch.zeros_like(self.model.values) for name in names}
+        return state | ({"step": torch.zeros((), device=self.device)} if "exp_avg" in names else {})
+
+    def working_state(self) -> OptimizerState:
+        """The trainer's one resident state, set to zero: where nothing is kept, nothing is allocated."""
+        for tensor in self._working.values():
+            tensor.zero_()
+        return self._working
+
+    def train(
+        self,
+        start: Tensor,
+        examples: Examples,
+        state: OptimizerState,
+        generator: torch.Generator,
+        steps: int | None = None,
+    ) -> Tensor:
+        """Trains from `start`, changing `state` in place; leaves the result in `model.values`.
+
+        Args:
+            start: (d,) θ, on the trainer's device; not changed.
+            examples: images to train on, on the trainer's device.
+            state: of the optimizer, as `fresh_state` makes it.
+            generator: of the order of images and of augmentation.
+            steps: how many; default: as `local.epochs` over these examples.
+
+        Returns:
+            The mean loss, still on the device.
+        """
+        self._seed_model(generator.initial_seed())
+        self.model.load(start)
+        self.model.module.train()
+        self._optimizer.state[self._flat] = state
+        steps = planned_steps(len(examples), self.settings) if steps is None else steps
+        count = batch_count(len(examples), self.settings.batch_size)
+        total = torch.zeros((), device=self.device)
+        with self._gradients(generator) as fill:
+            for step in range(steps):
+                if step % count == 0:
+                    order = torch.randperm(len(examples), generator=generator, device=self.device)
+                    batches = order.tensor_split(count)
+                total += self._step(examples[batches[step % count]], generator, fill)
+        return total / steps
+
+    def _seed_model(self, seed: int) -> None:
+        """For the model's own chance, such as dropout, on this device alone.
+
+        `torch.manual_seed` formats a stack trace for each kind of accelerator that is not in use, which
+        takes a good part of the time of a step of a small network.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+
+    def _gradients(self, generator: torch.Generator) -> AbstractContextManager[Fill]:
+        if self.sample_level is None:
+            return nullcontext(self._fill)
+        return self.sample_level.gradients(self.model, self.task.image_losses, generator)
+
+    def _step(self, batch: Examples, generator: torch.Generator, fill: Fill) -> Tensor:
+        images, targets = network_input(batch.images), batch.targets
+        if self.settings.augmentation == "affine-flip":
+            masks = targets.float() if targets.ndim == 4 else None
+            images, moved = affine_flip(images, masks, generator)
+            targets = targets if moved is None else moved
+        loss = fill(images, targets)
+        self._optimizer.step()
+        return loss
+
+    def _fill(self, images: Tensor, targets: Tensor) -> Tensor:
+        self.model.gradients.zero_()
+        loss = self.task.loss(self.forward(images), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits in single precision."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            return self.model.module(images).float()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def logits(self, parameters: Tensor, examples: Examples) -> Tensor:
+        """Predictions for all examples, in their order, in batches of nearly equal size."""
+        self.model.load(parameters)
+        self.model.module.eval()
+        count = batch_count(len(examples), max(32, self.settings.batch_size))
+        return torch.cat([self.forward(network_input(part)) for part in examples.images.tensor_split(count)])
+
+
+def average_states(states: list[OptimizerState], count: int) -> list[OptimizerState]:
+    """`count` states, each the mean of `states`: what the authors do when v changes."""
+    mean = {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    return [{name: tensor.clone() for name, tensor in mean.items()} for _ in range(count)]

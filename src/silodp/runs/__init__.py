@@ -1,0 +1,1 @@
+"""A run from its experiment to its folder: build, train, resume, record, verify."""

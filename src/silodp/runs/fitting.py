@@ -1,0 +1,108 @@
+"""Whether data, task and network fit together: found out before a run's folder is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from silodp.cohorts import Cohort
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.local.trainer import LocalTrainer, network_input
+from silodp.local.parameters import Snapshot
+from silodp.tasks import Task, task_named
+
+
+def refuse_other_kinds(experiment: object, cohort: object, model: object) -> None:
+    """Of what Python passes, where any object can stand for another."""
+    for name, value, kind, way_out in (
+        ("experiment", experiment, Experiment, "load one with silodp.Experiment.load(NAME)"),
+        ("cohort", cohort, Cohort, "make one with silodp.Cohort.from_tensors(…)"),
+        ("model", model, nn.Module, "give a network, an instance of torch.nn.Module"),
+    ):
+        if not isinstance(value, kind) and not (value is None and name != "experiment"):
+            raise InputError(f"{name}: {value!r:.80} is not a {kind.__name__}; {way_out}")
+
+
+def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
+    """The network that the experiment names, for this cohort's images and classes."""
+    from silodp.models import build_model
+
+    if experiment.model.kind == "custom":
+        raise InputError(
+            "model.kind = custom: this experiment was given its network from Python; "
+            "run it with silodp.train(experiment, model=…)"
+        )
+    channels = cohort.hospitals[0].train.images.shape[1]
+    return build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
+
+
+def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
+    """The network of a run as its last round left it."""
+    from safetensors.torch import load_file
+
+    network, path = named_network(experiment, cohort), run / "model.safetensors"
+    if not path.is_file():
+        raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {run}`")
+    try:
+        network.load_state_dict(load_file(path))
+    except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
+        raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
+    return network
+
+
+def refuse_other_targets(cohort: Cohort, task: Task) -> None:
+    """Masks are for segmentation, classes for classification."""
+    shape = tuple(cohort.hospitals[0].train.targets.shape)
+    if (len(shape) == 4) != (task.name == "segmentation"):
+        raise InputError(
+            f"task = {task.name}: the targets have shape {shape}; "
+            "segmentation takes (n, masks, h, w), classification (n,) classes"
+        )
+
+
+def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, classes: int) -> None:
+    """The network must take the smallest batch there will be, answer as the task needs, and keep nothing.
+
+    One forward pass in training mode and one in evaluation mode; parameters and attributes are compared.
+    """
+    hospitals, task = cohort.hospitals, trainer.task
+    # Training sets are met in parts of min_samples or more, and only those of hospitals that train.
+    tried = [len(part) for hospital in hospitals for part in (hospital.validation, hospital.test)]
+    fewest = min(2, min_samples, *tried)  # which BatchNorm may refuse
+    examples = hospitals[0].train[:fewest].to(trainer.device)
+    module = trainer.model.module
+    before = Snapshot(module)
+    try:
+        for mode in (False, True):
+            module.train(mode)
+            shape = tuple(trainer.forward(network_input(examples.images)).shape)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's own network raises
+        size = tuple(examples.images.shape[1:])
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
+        ) from None
+    if (changed := before.changed()) is not None:
+        raise InputError(
+            f"model: a forward pass changes {changed!r}; what it keeps would go from one hospital into the "
+            "next, neither clipped nor noised; compute it anew from each batch, or make it trainable"
+        )
+    if task.name == "segmentation":
+        masks = tuple(examples.targets.shape)
+        fits, wanted = shape == masks, f"the masks' {masks}"
+    else:
+        fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
+    if not fits:
+        raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
+
+
+def outputs(experiment: Experiment, cohort: Cohort) -> int:
+    """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
+    classes, task = experiment.cohort.filled().classes, task_named(experiment.task)
+    if task.name == "classification" and classes is not None:
+        return classes
+    return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)

@@ -1,0 +1,226 @@
+"""The privacy of a run, read back from its folder: verified against what was asked, and summed up.
+
+Reading changes nothing, so a run that is still going can be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.federation import build_budget, build_mechanism
+from silodp.intermediary import estimates
+from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
+from silodp.privacy.ledger import read_ledger
+from silodp.runs.record import not_covered
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.traces import conflicts, read_traces
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a run has released and what that costs.
+
+    Attributes:
+        figures: ε by unit and neighbouring relation, each with its accountant.
+        by_round: (round, ε for a hospital, ε for an intermediary) along the way, add-or-remove.
+        releases: protected events.
+        unprotected: what was used without noise, by name: no figure covers it.
+        redone: rounds that were released more than once, with other noise, after a crash.
+        torn: the last line has no end (a crash while it was written, or a run at work) and is left out.
+        problems: what the ledger lacks or what does not fit the run; empty where all is well.
+    """
+
+    folder: Path
+    experiment: Experiment
+    delta: float
+    rounds: int
+    releases: int
+    figures: dict[tuple[Unit, Neighbours], Figure]
+    by_round: list[tuple[int, float, float]]
+    unprotected: tuple[str, ...]
+    redone: tuple[int, ...]
+    torn: bool
+    problems: tuple[str, ...]
+    intermediaries: tuple[int, int]  # fewest and most
+    hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
+    budget_spent: float | None  # ε by the budget's own δ, unit and neighbours
+    not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
+    withdrawn: str  # why an intermediary has no ε of its own; empty where it has
+    image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        budget, private = self.experiment.budget, self.experiment.privacy
+        return {
+            "folder": str(self.folder),
+            "rounds": self.rounds,
+            "planned_rounds": self.experiment.rounds,
+            "hospitals": self.experiment.cohort.hospitals,
+            "members": self.experiment.members,
+            "simulated": self.experiment.cohort.simulated,
+            "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
+            "noise_multiplier": private.noise_multiplier,
+            "hospital_noise_multiplier": dict(zip(("least", "most"), self.hospital_multipliers, strict=True)),
+            "delta": self.delta,
+            **as_dict(self.figures),
+            "image_epsilon": self.image,
+            "covers_everything": not self.unprotected,
+            "unprotected": list(self.unprotected),
+            "not_covered_by_epsilon": list(self.not_covered),
+            "budget": budget.model_dump() | {"spent": self.budget_spent} if budget else None,
+            "releases": self.releases,
+            "redone": list(self.redone),
+            "torn": self.torn,
+            "problems": list(self.problems),
+            "by_round": [
+                {"round": number, "hospital": hospital, "intermediary": intermediary}
+                for number, hospital, intermediary in self.by_round
+            ],
+        }
+
+
+def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
+    """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
+    experiment = read_experiment(folder)
+    traces = read_traces(folder)  # before the ledger, which only grows: a run at work is never ahead of it
+    path = folder / "ledger.jsonl"
+    if not path.is_file():
+        raise InputError(f"{path}: the ledger is missing; restore the file")
+    reading = read_ledger(path)
+    events = reading.events
+    delta = experiment.privacy.delta
+    if delta is None:
+        raise InputError(f"{folder}: experiment.toml has no privacy.delta; it is not the one of a run")
+    budget = build_budget(experiment)
+    released = [event for event in events if event.protected]
+    parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
+    rounds = max((event.round for event in events), default=0)
+    epsilon = spent(events, delta, accountant, experiment.privacy.image_delta)
+    finished = {line["round"] for line in traces.metrics}
+    cohort = RunFolder(folder).cohort()
+    return Statement(
+        folder=folder,
+        experiment=experiment,
+        delta=delta,
+        rounds=rounds,
+        releases=len(released),
+        figures=figures(events, delta, accountant),
+        by_round=_along_the_way(events, delta, rounds, points),
+        unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
+        redone=_redone(events),
+        torn=reading.torn,
+        problems=(
+            *_problems(experiment, events, finished, _sizes(experiment, cohort)),
+            *conflicts(traces, events, reading.chains),
+        ),
+        intermediaries=(min(parts), max(parts)),
+        hospital_multipliers=_hospital_multipliers(released),
+        withdrawn=epsilon.withdrawn,
+        image=epsilon.image,
+        budget_spent=budget.cost(events) if budget else None,
+        not_covered=tuple(not_covered(experiment, epsilon, cohort)),
+    )
+
+
+def _along_the_way(
+    events: Sequence[Event], delta: float, rounds: int, points: int
+) -> list[tuple[int, float, float]]:
+    sampled = any(event.sampling_rate < 1 for event in events)
+    count = min(rounds, points // 4 if sampled else points)  # amplification takes time to compute
+    chosen = sorted({math.ceil(rounds * (number + 1) / count) for number in range(count)})
+    return [
+        (number, epsilon.hospital, epsilon.intermediary)
+        for number in chosen
+        for epsilon in [spent([event for event in events if event.round <= number], delta)]
+    ]
+
+
+def _hospital_multipliers(released: Sequence[Event]) -> tuple[float, float]:
+    multipliers = [hospital_noise_multiplier(found) for found in _by_round(released).values()] or [0.0]
+    return min(multipliers), max(multipliers)
+
+
+def _by_round(events: Sequence[Event]) -> dict[int, list[Event]]:
+    rounds: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        rounds[event.round].append(event)
+    return rounds
+
+
+def _redone(events: Sequence[Event]) -> tuple[int, ...]:
+    updates = Counter(event.round for event in events if event.released == "model update")
+    return tuple(sorted(number for number, times in updates.items() if times > 1))
+
+
+def _problems(
+    experiment: Experiment, events: Sequence[Event], finished: set[int], sizes: Sequence[int]
+) -> list[str]:
+    """Whether every round is there, in order, with all that the experiment releases in a round.
+
+    The last round may be half written: a crash or a run at work, before anything of it was used.
+    """
+    problems = []
+    reached = 0
+    for event in events:
+        if event.round > reached + 1:
+            first, last = reached + 1, event.round - 1
+            missing = (
+                ", ".join(map(str, range(first, last + 1))) if last - first < 20 else f"{first} to {last}"
+            )
+            problems.append(f"missing before round {event.round}: {missing}")
+        reached = max(reached, event.round)
+    if reached > experiment.rounds:
+        problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
+    mechanism = build_mechanism(experiment, sizes or [2] * (experiment.members or 1))
+    for number, found in _by_round(events).items():
+        measures = experiment.is_private and estimates(experiment.intermediaries, number)
+        complete = number in finished or number < reached
+        planned = mechanism.events(number, found[0].contributions, None, measures)
+        unlike = _unlike_the_plan(planned, found, complete, sized=bool(sizes))
+        problems += [f"round {number}: {text}" for text in unlike]
+    return problems
+
+
+def _sizes(experiment: Experiment, cohort: Mapping[str, Any]) -> list[int]:
+    """Of the training sets of those who train, as cohort.json says; empty where it does not."""
+    try:
+        sizes = [hospital["train"]["images"] for hospital in cohort["hospitals"].values()]
+    except (KeyError, TypeError, AttributeError):
+        return []
+    known = all(type(size) is int and size > 0 for size in sizes)
+    return sizes[: experiment.members] if known else []
+
+
+def _unlike_the_plan(
+    planned: Sequence[Event], found: Sequence[Event], complete: bool, sized: bool
+) -> list[str]:
+    """What the mechanism would have written for a round, compared with what stands there.
+
+    `sized`: the sizes of the training sets are known, which the steps of DP-SGD at the hospitals follow from.
+    """
+    problems = []
+    for wanted in planned:
+        same = [event for event in found if event.released == wanted.released]
+        if not same and complete:
+            problems.append(f"the event «{wanted.released}» is missing")
+        for event in same:
+            fits = (
+                event.protected == wanted.protected
+                and math.isclose(event.noise_multiplier, wanted.noise_multiplier, rel_tol=1e-9)
+                and (event.participation, event.part) == (wanted.participation, wanted.part)
+                and math.isclose(event.sampling_rate, wanted.sampling_rate, rel_tol=1e-9)
+            )
+            if sized:
+                counts = ("contributions", "steps", "passes")
+                fits &= all(getattr(event, name) == getattr(wanted, name) for name in counts)
+            if not fits:
+                problems.append(f"«{event.released}» is not what the experiment asks for")
+    return problems

@@ -1,0 +1,111 @@
+"""What the other files of a run know of its releases, held against its ledger.
+
+A hash chain cannot see that its end is missing. The checkpoint, metrics.jsonl, summary.json and the model
+come after releases, so each of them shows a ledger that has lost some. A folder that was rolled back as a
+whole looks as it did then: only a hash or a signed statement kept elsewhere (`signing.py`) shows that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silodp.files import read_object
+from silodp.privacy.events import Event
+from silodp.runs.folder import CheckpointFacts, RunFolder
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a run's files say, but for the ledger.
+
+    Attributes:
+        experiment: experiment.toml as it is.
+        metrics: a line a round.
+        model: SHA-256 of model.safetensors; empty before a run has ended.
+        summary: summary.json; None before a run has ended.
+    """
+
+    experiment: str
+    metrics: list[dict[str, Any]]
+    checkpoint: CheckpointFacts | None
+    model: str
+    summary: dict[str, Any] | None
+
+
+def read_traces(folder: Path) -> Traces:
+    """To be read BEFORE the ledger. What is written last is read first: a run at work is in no conflict."""
+    path = folder / "summary.json"
+    way_out = "restore the file, or remove it and resume the run to have it written again"
+    summary = read_object(path, way_out=way_out) if path.exists() else None
+    model = folder / "model.safetensors"
+    digest = sha256(model) if model.exists() else ""
+    checkpoint = RunFolder(folder).checkpoint_facts()
+    metrics = RunFolder(folder).metrics()
+    return Traces(
+        (folder / "experiment.toml").read_text(encoding="utf-8"), metrics, checkpoint, digest, summary
+    )
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+    """Everything in which the files contradict a ledger of these events, whose lines carry these hashes."""
+    return [
+        *_of_the_checkpoint(traces, chains),
+        *_of_the_metrics(traces.metrics, events, chains),
+        *_of_the_end(traces, events, chains),
+    ]
+
+
+def _of_the_checkpoint(traces: Traces, chains: Sequence[str]) -> list[str]:
+    found, problems = traces.checkpoint, []
+    if found is None:
+        return []
+    if found.head and found.head not in chains:
+        problems.append("ledger.jsonl: releases that the checkpoint knows of are missing at the end")
+    if found.experiment != traces.experiment:
+        problems.append("experiment.toml is not what the run was started with")
+    if not found.is_over and (traces.model or traces.summary):
+        later = "model.safetensors" if traces.model else "summary.json"
+        problems.append(f"checkpoint.pt is older than {later}, which was written when no round was left")
+    return problems
+
+
+def _of_the_metrics(
+    metrics: Sequence[dict[str, Any]], events: Sequence[Event], chains: Sequence[str]
+) -> list[str]:
+    problems = []
+    updates = {event.round: event for event in events if event.released == "model update"}
+    for line in metrics:
+        event = updates.get(line["round"])
+        if event is None:
+            problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
+        elif event.part == "intermediary" and event.contributions != line.get("intermediaries"):
+            problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
+    unknown = [line["round"] for line in metrics if line.get("ledger") and line["ledger"] not in chains]
+    if unknown:
+        problems.append(
+            f"ledger.jsonl: releases of round {unknown[0]} that metrics.jsonl knows of are missing"
+        )
+    return problems
+
+
+def _of_the_end(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+    """A run that has ended releases nothing more, so its summary has the ledger's very last hash."""
+    summary, problems = traces.summary or {}, []
+    head = chains[-1] if chains else ""
+    lacks = summary.get("rounds", 0) not in [0, *(event.round for event in events)]
+    if lacks or summary.get("ledger", head) != head:
+        problems.append("ledger.jsonl is not the one that summary.json was written with")
+    if traces.model and summary.get("model", traces.model) != traces.model:
+        problems.append("model.safetensors is not the one that summary.json was written with")
+    if traces.model and not events:
+        problems.append("model.safetensors was trained, but the ledger has no release")
+    return problems

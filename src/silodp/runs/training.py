@@ -1,0 +1,329 @@
+"""Train an experiment into a run folder, or take a run up again where it was killed."""
+
+from __future__ import annotations
+
+import logging
+import math
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from silodp.runs.build import EngineOf, Parts, build
+from silodp.cohorts import Cohort
+from silodp.cohorts.catalogue import OnRead
+from silodp.cohorts.description import describe, in_short
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.federation import State
+from silodp.runs.fitting import refuse_other_kinds
+from silodp.privacy.accountants import Epsilon, spent
+from silodp.privacy.events import Event, hospital_noise_multiplier
+from silodp.privacy.ledger import Ledger
+from silodp.runs.record import Metrics, mean_metrics, not_covered, round_record
+from silodp.runs.folder import RunFolder, read_experiment, refuse_used, same_form
+from silodp.server_optimizers import ServerOptimizer
+from silodp.runs.traces import conflicts, read_traces
+from silodp.runs.version import version
+
+log = logging.getLogger("silodp")
+
+OnRound = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        folder: where everything lies.
+        epsilon: what was spent, for a hospital and for an intermediary.
+        test: mean test metrics over the hospitals, of the last round's model.
+        summary: the content of summary.json.
+        model: the network with the last round's weights.
+    """
+
+    folder: Path
+    epsilon: Epsilon
+    test: Metrics
+    summary: dict[str, Any]
+    model: nn.Module
+
+
+def train(
+    experiment: Experiment,
+    *,
+    out: str | Path | None = None,
+    cohort: Cohort | None = None,
+    model: nn.Module | None = None,
+    server_optimizer: ServerOptimizer | None = None,
+    engine: EngineOf | None = None,
+    device: str = "auto",
+    on_round: OnRound | None = None,
+    on_read: OnRead | None = None,
+) -> Result:
+    """Runs an experiment from its first round.
+
+    Args:
+        experiment: what to run.
+        out: a new folder for the run; default runs/NAME-1, -2, …
+        cohort: your own hospitals in place of `experiment.cohort`.
+        model: your own network in place of `experiment.model`; it needs one output a class or mask.
+        server_optimizer: your own in place of `experiment.server`.
+        engine: makes an engine of your own from the hospitals, in place of `InProcess`.
+        device: "auto", "cpu" or "cuda".
+        on_round: called with each line of metrics.jsonl.
+        on_read: called with how many files of how many are decoded, where a cohort is read the first time.
+    """
+    refuse_other_kinds(experiment, cohort, model)
+    path = Path(out) if out is not None else free_folder(experiment.name)
+    refuse_used(path)
+    run = _Run(
+        build(
+            experiment,
+            cohort=cohort,
+            model=model,
+            server_optimizer=server_optimizer,
+            engine=engine,
+            device=device,
+            on_read=on_read,
+        )
+    )
+    folder = RunFolder.create(path, run.experiment)
+    try:
+        ledger = folder.ledger()
+        run.save(folder, ledger)
+        return run.finish(folder, ledger, on_round)
+    finally:
+        folder.let_go()
+
+
+def resume(
+    folder: str | Path,
+    *,
+    cohort: Cohort | None = None,
+    model: nn.Module | None = None,
+    server_optimizer: ServerOptimizer | None = None,
+    engine: EngineOf | None = None,
+    device: str = "auto",
+    on_round: OnRound | None = None,
+    on_read: OnRead | None = None,
+) -> Result:
+    """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
+    files = RunFolder.open(Path(folder))
+    try:
+        run = _Run(
+            build(
+                read_experiment(files.path),
+                cohort=cohort,
+                model=model,
+                server_optimizer=server_optimizer,
+                engine=engine,
+                device=device,
+                on_read=on_read,
+            )
+        )
+        ledger = files.ledger()
+        run.restore(files, ledger)
+        return run.finish(files, ledger, on_round)
+    finally:
+        files.let_go()
+
+
+def free_folder(name: str, parent: str = "runs") -> Path:
+    """PARENT/NAME-k with the first k that is free."""
+    number = 1
+    while (path := Path(parent) / f"{name}-{number}").exists():
+        number += 1
+    return path
+
+
+class _Run:
+    """One run: the parts of its federation, its state, and the best round so far."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
+        self.version = version()  # now: a checkout may move on while the run does
+        self.state = parts.first_state()
+        self.best_round = 0
+        self.best_value = -math.inf
+        self.best_parameters = self.state.parameters
+        self.identity = {
+            "experiment": self.experiment.to_toml(),
+            "cohort": parts.cohort.fingerprint(),
+            "model": parts.model.identity,
+        }
+
+    def save(self, folder: RunFolder, ledger: Ledger) -> None:
+        folder.save_checkpoint(
+            {
+                "identity": self.identity,
+                "ledger": ledger.head,
+                "over": self._is_over,
+                # Un-noised moments and the secret of the draws are kept while a round is left to train.
+                "state": vars(self.state) | ({"draws": ""} if self._is_over else {}),
+                "hospitals": {} if self._is_over else self.engine.state(),
+                "best": [self.best_round, self.best_value, self.best_parameters],
+            }
+        )
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state.round == self.experiment.rounds or self.state.stopped is not None
+
+    def restore(self, folder: RunFolder, ledger: Ledger) -> None:
+        """Takes the run's state over; a run whose files contradict each other is refused as it is."""
+        checkpoint = folder.load_checkpoint(self.parts.trainer.device)
+        if checkpoint is not None:
+            for part, value in self.identity.items():
+                if checkpoint["identity"][part] != value:
+                    raise InputError(
+                        f"{folder.path}: its checkpoint belongs to another {part}; "
+                        "give it the one it was started with, or start a new run"
+                    )
+            form = self._form(with_hospitals=checkpoint["hospitals"] != {})
+            if not same_form({part: checkpoint[part] for part in form}, form):
+                raise InputError(
+                    f"{folder.path}: its checkpoint was written by another version of silodp; "
+                    "resume it with that version, or start a new run"
+                )
+            self.state = State(**checkpoint["state"])
+            self.engine.restore(checkpoint["hospitals"])
+            self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
+        if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
+            raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
+        ledger.repair()
+        if checkpoint is None or checkpoint["ledger"] != ledger.head:
+            self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
+        folder.keep_metrics(self.state.round)
+
+    def _form(self, with_hospitals: bool) -> dict[str, Any]:
+        """Of what a checkpoint holds; the last one holds nothing of the hospitals."""
+        states = [self.parts.trainer.fresh_state()]
+        return {
+            "state": vars(self.state),
+            "hospitals": dict.fromkeys(self.engine.state(), states) if with_hospitals else {},
+            "best": (0, 0.0, self.best_parameters),
+        }
+
+    def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
+        """All remaining rounds, then the test."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.experiment.threads or threads)
+        try:
+            description = describe(self.parts.cohort, self.experiment.cohort.classes)
+            folder.save_cohort(description)
+            self._train(folder, ledger, on_round)
+            return self._result(folder, ledger, in_short(description))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
+        started, capped_at, ends = time.perf_counter(), 0, False
+        for done in () if self._is_over else self.federation.rounds(self.state, ledger):
+            for name, reason in done.release.absent.items():
+                log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
+            for name, reason in done.release.ignored:
+                log.warning("round %d: an answer of %s is ignored: %s", done.plan.round, name, reason)
+            if done.capped and done.plan.intermediaries != capped_at:
+                capped_at = done.plan.intermediaries
+                log.warning(
+                    "v is capped at %d: the smallest hospital has no images or no patients for more",
+                    capped_at,
+                )
+            validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
+            started, before = time.perf_counter(), started
+            # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
+            again = self.experiment.privacy.reproducible
+            so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
+            head = ledger.head_after(done.release.events)
+            sizes, epsilon = self.federation.hospitals, self._spent(so_far)
+            record = round_record(done, sizes, validation, epsilon, started - before, head)
+            headline = record["validation"]["mean"][self.parts.task.headline]
+            if headline > self.best_value:
+                self.best_round, self.best_value = done.plan.round, headline
+                self.best_parameters = self.state.parameters
+            folder.add_metrics(record)
+            if done.plan.round % self.experiment.checkpoint_every == 0:
+                self.save(folder, ledger)
+                ends = self._is_over
+            if on_round is not None:
+                on_round(record)
+        if self.state.stopped:
+            log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
+        if not ends:  # however the run ended, the checkpoint that stays is the small one
+            self.save(folder, ledger)
+
+    def _spent(self, events: list[Event]) -> Epsilon:
+        delta = self.experiment.privacy.delta
+        assert delta is not None, "the experiment is resolved"
+        return spent(events, delta, image_delta=self.experiment.privacy.image_delta)
+
+    def _result(self, folder: RunFolder, ledger: Ledger, cohort: dict[str, Any]) -> Result:
+        events = ledger.events
+        rounds, epsilon = folder.metrics(), self._spent(events)
+        intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
+        if not self.best_round:  # the headline metric was never defined
+            self.best_round, self.best_parameters = self.state.round, self.state.parameters
+        last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
+        same = self.best_parameters is self.state.parameters
+        best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
+        training_seconds = _total(rounds, "training_seconds")
+        images = _total(rounds, "images") * self.experiment.local.epochs
+        summary = {
+            "experiment": self.experiment.name,
+            "task": self.parts.task.name,
+            "headline": self.parts.task.headline,
+            "cohort": cohort,
+            "members": len(self.federation.hospitals),
+            "rounds": self.state.round,
+            "parameters": len(self.parts.model),
+            "epsilon": asdict(epsilon),
+            "delta": self.experiment.privacy.delta,
+            "image_delta": self.experiment.privacy.image_delta,
+            "noise_multiplier": {
+                "hospital": hospital_noise_multiplier(events),
+                "intermediary": self.experiment.privacy.noise_multiplier,
+            },
+            "intermediaries": intermediaries,
+            "budget": self.experiment.budget.model_dump() if self.experiment.budget else None,
+            "stopped": self.state.stopped,
+            "test": {
+                "last": {"round": self.state.round, "mean": mean_metrics(last), "hospitals": last},
+                "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},
+            },
+            "best_round": self.best_round,
+            "not_covered_by_epsilon": not_covered(self.experiment, epsilon, cohort),
+            "wall_seconds": round(_total(rounds, "seconds"), 2),
+            "training_seconds": round(training_seconds, 2),
+            "images_per_second": round(images / max(training_seconds, 1e-9), 1),
+            "device": _device_name(self.parts.trainer.device),
+            "torch": torch.__version__,
+            "silodp": self.version,
+            "ledger": ledger.head,
+        }
+        tensors = self.parts.model.named_tensors(self.state.parameters)
+        digest = folder.save_model("model.safetensors", tensors)
+        folder.save_model("model-best.safetensors", self.parts.model.named_tensors(self.best_parameters))
+        summary["model"] = digest
+        folder.save_summary(summary)
+        self.parts.model.load(self.state.parameters)
+        return Result(folder.path, epsilon, mean_metrics(last), summary, self.parts.model.module.eval())
+
+
+def _total(rounds: list[dict[str, Any]], name: str) -> float:
+    """Of the rounds that say it."""
+    values = [record.get(name) for record in rounds]
+    return sum(value for value in values if isinstance(value, int | float))
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

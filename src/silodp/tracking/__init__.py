@@ -1,0 +1,168 @@
+"""A run followed in TensorBoard and MLflow, beside its own files.
+
+metrics.jsonl and summary.json are the truth: a tracker is told what stands there and nothing else, never an
+image. What is told a tracker is as public as the tracker's server, and validation metrics, losses and the
+other diagnostics are covered by no ε; see docs/tracking.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Protocol
+
+from silodp.experiment import Experiment
+from silodp.privacy.accountants import Epsilon
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.record import not_covered
+from silodp.runs.training import OnRound
+
+log = logging.getLogger("silodp")
+
+Numbers = dict[str, float]
+
+
+class Tracker(Protocol):
+    """What `tracked` asks of a tracker. Whatever it raises ends the tracking, never the training."""
+
+    option: str
+
+    def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
+        """Takes up a run with all rounds on record, of which a tracker may know some from before a kill."""
+        ...
+
+    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None: ...
+
+    def end(self, summary: Mapping[str, Any] | None) -> None:
+        """The run is over; without a summary it was interrupted."""
+        ...
+
+
+@contextmanager
+def tracked(
+    folder: str | Path, *, tensorboard: bool = False, mlflow: bool = False, also: OnRound | None = None
+) -> Iterator[OnRound]:
+    """An `on_round` for `train` or `resume` that tells trackers of a run in `folder`.
+
+        with tracked("runs/mine", tensorboard=True) as on_round:
+            silodp.train(experiment, out="runs/mine", on_round=on_round)
+
+    Args:
+        folder: the run's; nothing is written there before its first round.
+        tensorboard: event files into FOLDER/tensorboard.
+        mlflow: a run at the tracking URI that MLflow is set to.
+        also: another consumer of rounds, called first.
+    """
+    path = Path(folder)
+    trackers: list[Tracker] = []
+    if tensorboard:
+        from silodp.tracking.tensorboard import TensorBoard
+
+        trackers.append(TensorBoard())
+    if mlflow:
+        from silodp.tracking.mlflow import MLflow
+
+        trackers.append(MLflow())
+    begun = False
+
+    def tell(act: Callable[[Tracker], None]) -> None:
+        for tracker in list(trackers):
+            try:
+                act(tracker)
+            except Exception as error:  # a server that is gone, a full disk: not the training's fault
+                trackers.remove(tracker)
+                log.warning(
+                    "%s failed (%s); the run goes on without. `silodp resume %s %s` makes up for it",
+                    tracker.option, shorten(str(error), 200, placeholder=" …"), path, tracker.option,
+                )  # fmt: skip
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+        tell(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
+
+    def on_round(record: dict[str, Any]) -> None:
+        if also is not None:
+            also(record)
+        if begun:
+            tell(lambda tracker: tracker.add([record]))
+        else:
+            begin()  # not sooner: until now, rounds after the checkpoint could stand in metrics.jsonl
+
+    try:
+        yield on_round
+    except BaseException:
+        if begun:
+            tell(lambda tracker: tracker.end(None))
+        raise
+    if not begun:
+        begin()  # a finished run taken up again
+    tell(lambda tracker: tracker.end(json.loads((path / "summary.json").read_text(encoding="utf-8"))))
+
+
+def round_numbers(record: Mapping[str, Any]) -> Numbers:
+    """A line of metrics.jsonl as flat numbers; what is not a finite number is left out.
+
+    Among the ε the hospital's stands first, also where names are sorted.
+    """
+    epsilon, validation = record["epsilon"], record["validation"]
+    swap = epsilon["replace_one"]
+    return _finite(
+        {
+            "epsilon/hospital": epsilon["hospital"],
+            "epsilon/hospital_replace_one": swap["hospital"],
+            "epsilon/image": epsilon["image"],
+            "epsilon/intermediary": epsilon["intermediary"],
+            "epsilon/intermediary_replace_one": swap["intermediary"],
+            **_metrics("validation", validation),
+            "train/loss": record["train_loss"],
+            **{f"diagnostics/{name}": record[name] for name in ("lambda", "xi", "phi", "cosine_std")},
+            **{f"round/{name}": record[name] for name in ("intermediaries", "clip_bound", "noise_std")},
+            "round/participants": len(record["participants"]),
+            "seconds/round": record["seconds"],
+            "seconds/training": record["training_seconds"],
+        }
+    )
+
+
+def result_numbers(summary: Mapping[str, Any]) -> dict[int, Numbers]:
+    """The test of the last model and of the best, by the round whose model it is."""
+    found: dict[int, Numbers] = {}
+    for which in ("last", "best"):
+        test = summary["test"][which]
+        found.setdefault(test["round"], {}).update(_finite(_metrics(f"test_{which}", test)))
+    return found
+
+
+def flat_settings(experiment: Experiment) -> dict[str, bool | int | float | str]:
+    """Every setting by its dotted name, except places on this machine."""
+    found: dict[str, bool | int | float | str] = {}
+    for name, value in experiment.model_dump(exclude_none=True).items():
+        for key, setting in value.items() if isinstance(value, dict) else [("", value)]:
+            plain = setting if isinstance(setting, bool | int | float | str) else str(list(setting))
+            found[f"{name}.{key}" if key else name] = plain
+    return {name: value for name, value in found.items() if name not in ("cohort.path", "cohort.cache")}
+
+
+def _metrics(part: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    named = {f"{part}/{metric}": value for metric, value in content["mean"].items()}
+    for hospital, metrics in content["hospitals"].items():
+        place = f"{part}_hospitals/{hospital.replace('/', '_')}"
+        named |= {f"{place}/{metric}": value for metric, value in metrics.items()}
+    return named
+
+
+def _finite(named: Mapping[str, Any]) -> Numbers:
+    return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
+
+
+def left_out(folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> str:
+    """What ε does not cover, as far as it is known when a tracker begins."""
+    if not rounds:
+        return ""
+    return "; ".join(not_covered(experiment, Epsilon(**rounds[-1]["epsilon"]), RunFolder(folder).cohort()))

@@ -1,0 +1,280 @@
+"""The command line as a person meets it; one call of each command in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import command_line as silodp
+from conftest import command_of, in_a_process
+
+from silodp.experiment import preset_names
+from silodp.runs.wording import describe_round, show_epsilon
+
+SMALL = ("rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=3")
+TINY = [word for change in SMALL for word in ("--set", change)]
+
+
+def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
+    done = silodp("run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["rounds"] == 2
+    assert summary["epsilon"]["hospital"] > summary["epsilon"]["intermediary"] > 0
+    assert "round 2/2" in done.stderr
+    assert done.stderr.index("ε hospital") < done.stderr.index("intermediary")
+    folder = tmp_path / "runs/prostate-small-1"
+    assert "seed = 5" in (folder / "experiment.toml").read_text()
+
+    again = silodp("resume", folder, "--device", "cpu")
+    assert again.returncode == 0, again.stderr
+    assert "ε for a hospital" in again.stdout
+    assert "not covered by ε" in again.stdout
+
+
+def test_presets_are_listed() -> None:
+    done = in_a_process("presets")
+    for name in preset_names():
+        assert name in done.stdout
+    assert {"demo", "ich-small", "ich-paper", "prostate-small", "prostate-paper"} <= set(preset_names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere"], "experiment 'nowhere' is neither a preset"),
+        (
+            ["run", "demo", "--set", "privacy.noise=1"],
+            "privacy.noise: no such setting; there are noise_multiplier",
+        ),
+        (["run", "demo", "--set", "privacy.noise_multiplier=-1"], "privacy.noise_multiplier = -1: "),
+        (["run", "demo", "--set", "rounds"], "--set 'rounds': write key=value"),
+        (["run", "demo", "--set", "clipping.rule=none"], "noise protects nobody without a bound"),
+        (["run", "demo", "--set", "intermediaries.rule=fixed", "--set", "intermediaries.count=500"], "500: "),
+        (["run", "demo", "--set", "cohort.image_size=50"], "multiples of 16"),
+        (["run", "demo", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
+        (["resume", "nowhere"], "nowhere: no run is there"),
+        (["privacy"], "give a run's folder, --noise-multiplier or --target-epsilon"),
+        (["privacy", "nowhere"], "nowhere: no run is there"),
+        (["privacy", "--noise-multiplier", -1, "--hospitals", 6], "noise multiplier = -1: choose 0"),
+        (["privacy", "--noise-multiplier", 1], "give --hospitals (δ follows by the paper's rule) or --delta"),
+        (["privacy", "--noise-multiplier", 1, "--delta", 1], "delta = 1: choose a chance between 0 and 1"),
+        (["privacy", "--noise-multiplier", 1, "--delta", 0.1, "--intermediaries", 0], "intermediaries = 0: "),
+        (["privacy", "--noise-multiplier", 1, "--hospitals", 0], "--hospitals 0: "),
+        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--rounds", 0], "rounds = 0: choose 1 to"),
+        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--sample-rate", 2], "sample rate = 2: "),
+        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--accountant", "me"], "--accountant me: "),
+        (["privacy", "--target-epsilon", 1, "--hospitals", 6, "--unit", "patient"], "--unit patient: choose"),
+        (["privacy", "--target-epsilon", -1, "--hospitals", 6], "target epsilon = -1: choose a number above"),
+        (
+            ["privacy", "--target-epsilon", 1, "--noise-multiplier", 0.5, "--hospitals", 6],
+            "not one round at noise multiplier 0.5; one round needs 1.086",
+        ),
+        (["audit", "--runs", 3], "runs = 3: "),
+        (["audit", "--clipping", "median"], "clipping.rule = median: ε does not cover"),
+        (["audit", "--entropy", "dice"], "privacy.entropy = 'dice': input should be 'seed' or 'system'"),
+        (["audit", "prostate-paper"], "clipping.rule = median: ε does not cover"),
+        (["study", "nothing"], "study nothing: choose one of"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(
+    arguments: list[object], message: str, tmp_path: Path
+) -> None:
+    done = silodp(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_input_is_one_line_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = in_a_process("run", "nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("silodp: experiment 'nowhere' is neither a preset")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = silodp("run", "demo", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "exists already" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
+    many = [*TINY, "--set", "rounds=6"]
+    command = command_of("run", "demo", *many, "--out", "run")
+    # Whoever runs the tests in the background may have had them ignore Ctrl-C; a person's terminal does not.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "round 2/6" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    said = process.stderr.read()
+    assert process.wait() == 130
+    assert "go on with `silodp resume run`" in said
+    assert "Traceback" not in said
+    process.stderr.close()
+    done = silodp("resume", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 6
+
+
+def test_training_imports_nothing_heavy_or_of_the_terminal() -> None:
+    """PyTorch and NumPy are enough at import; MONAI, readers, plots, terminals, trackers come when used."""
+    code = "import sys, silodp.runs.training, silodp.tracking"
+    code += ", silodp.tasks.segmentation, silodp.tasks.classification; print(' '.join(sys.modules))"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"typer", "rich", "scipy", "pandas", "matplotlib", "opacus", "dp_accounting", "flwr"} & set(
+        modules
+    )
+    assert not {"monai", "mlflow", "tensorboardX", "tensorboard"} & set(modules)
+
+
+def test_help_does_not_wait_for_pytorch() -> None:
+    code = "import sys, silodp.cli; print('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    )
+
+
+def test_a_round_is_described_hospital_first_and_says_what_is_not_covered() -> None:
+    record = {
+        "validation": {"mean": {"dice": 0.5}}, "clip_bound": 0.25,
+        "intermediaries": 3, "intermediaries_capped": True,
+        "epsilon": {"hospital": 1234.56, "intermediary": float("inf"), "covers_everything": False},
+    }  # fmt: skip
+    assert describe_round(record) == (
+        "dice 0.500  v 3 (capped)  C 0.25  ε hospital 1,234.6, intermediary ∞  (not all covered)"
+    )
+    assert show_epsilon(float("inf")) == "∞"
+
+
+def privacy(*arguments: object) -> dict[str, Any]:
+    done = silodp("privacy", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("z", "hospitals", "v", "of_hospital", "of_intermediary"),
+    [
+        (0.5, 20, 1, 245.6, 245.6),
+        (1.5, 20, 1, 36.9, 36.9),
+        (0.3, 6, 1, 597.3, 597.3),
+        (0.7, 6, 1, 119.4, 119.4),
+        (0.5, 6, 15, 45_383.5, 224.7),
+        (1.0, 20, 12, 7_478.2, 72.4),
+    ],
+)
+def test_privacy_prints_the_papers_figures_and_the_hospitals(
+    z: float, hospitals: int, v: int, of_hospital: float, of_intermediary: float
+) -> None:
+    options = ("--rounds", 100, "--hospitals", hospitals, "--intermediaries", v)
+    told = privacy("--noise-multiplier", z, *options)
+    assert told["delta"] == pytest.approx({6: 0.1, 20: 0.01}[hospitals])
+    assert {unit: round(value, 1) for unit, value in told["epsilon"].items()} == {
+        "hospital": of_hospital,
+        "intermediary": of_intermediary,
+    }
+    assert list(told["epsilon"]) == ["hospital", "intermediary"]
+    assert told["replace_one"]["hospital"] > told["epsilon"]["hospital"]
+    assert told["noise_multipliers"] == {"hospital": pytest.approx(z / v), "intermediary": z}
+
+
+def test_privacy_as_a_table_has_the_hospital_first_and_names_the_accountant() -> None:
+    options = ("privacy", "--noise-multiplier", 1, "--hospitals", 20, "--intermediaries", 12)
+    alone, done = in_a_process(*options), silodp(*options, "--accountant", "prv")
+    assert alone.returncode == done.returncode == 0, (alone.stderr, done.stderr)
+    assert "7,478.2" in alone.stdout
+    lines = done.stdout.splitlines()
+    rows = [line for line in lines if line.strip().startswith(("hospital", "intermediary"))]
+    assert "7,478.2" in rows[0]
+    assert "exact" in rows[0]
+    assert "72.4" in rows[1]
+    assert "prv" in rows[1]
+    assert "prv has no answer: ε is too large for it" in done.stdout
+
+
+def test_privacy_finds_the_noise_and_the_rounds() -> None:
+    options = ("--hospitals", 20, "--intermediaries", 12)
+    found = privacy("--target-epsilon", 7478.2, "--unit", "hospital", "--rounds", 100, *options)
+    assert found["noise_multiplier"] == pytest.approx(1.0, rel=1e-4)
+    found = privacy("--target-epsilon", 72.4, "--unit", "intermediary", "--rounds", 100, *options)
+    assert found["noise_multiplier"] == pytest.approx(1.0, rel=1e-3)
+    found = privacy("--target-epsilon", 72.4, "--unit", "intermediary", "--noise-multiplier", 1.0, *options)
+    assert found["rounds"] == 100
+
+
+def test_privacy_with_sampling_is_amplified() -> None:
+    everyone = privacy("--noise-multiplier", 1, "--hospitals", 20)
+    sampled = privacy("--noise-multiplier", 1, "--hospitals", 20, "--sample-rate", 0.3)
+    fraction = privacy(
+        "--noise-multiplier", 1, "--hospitals", 20, "--sample-rate", 0.3, "--without-replacement"
+    )
+    assert sampled["accountant"]["epsilon"]["hospital"] == "pld"
+    assert sampled["epsilon"]["hospital"] < fraction["epsilon"]["hospital"] < everyone["epsilon"]["hospital"]
+    assert (sampled["participation"], fraction["participation"]) == ("poisson", "fraction-kept")
+
+
+def test_privacy_of_a_run_verifies_draws_and_sums_up(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = [*TINY, "--set", "rounds=4", "--set", "budget.epsilon=100000"]
+    assert silodp("run", "prostate-small", *options, "--out", folder, "--device", "cpu").returncode == 0
+    done = silodp("privacy", folder)
+    assert done.returncode == 0, done.stderr
+    assert "8 releases, hash chain intact, in order, none missing" in done.stdout
+    assert "● ε for a hospital   ○ for an intermediary   ┄ budget (hospital)" in done.stdout
+    assert done.stdout.count("●") > 3
+    assert "budget: ε 100,000 for one hospital" in done.stdout
+    told = privacy(folder)
+    assert told["epsilon"] == {
+        unit: pytest.approx(json.loads((folder / "summary.json").read_text())["epsilon"][unit])
+        for unit in ("hospital", "intermediary")
+    }
+    assert [point["round"] for point in told["by_round"]] == [1, 2, 3, 4]
+
+    ledger = folder / "ledger.jsonl"
+    whole = ledger.read_text()
+    ledger.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    cut = silodp("privacy", folder)
+    assert cut.returncode == 1
+    assert "the ledger is not in order" in cut.stdout
+    ledger.write_text(whole.replace('"round": 2', '"round": 3', 1))
+    changed = silodp("privacy", folder)
+    assert changed.returncode == 2
+    assert "was changed; restore the file" in changed.stderr
+
+
+def test_the_budget_ends_a_run_and_the_end_says_why(tmp_path: Path) -> None:
+    options = [*TINY, "--set", "rounds=9", "--set", "intermediaries.rule=fixed", "--set", "budget.epsilon=15"]
+    done = silodp("run", "prostate-small", *options, "--out", tmp_path / "run", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "the budget ended the run: round " in done.stdout
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert 0 < summary["rounds"] < 9
+    assert summary["epsilon"]["hospital"] <= 30
+
+
+def test_an_audit_in_numbers() -> None:
+    done = in_a_process("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["hospital"]["claimed"] > found["intermediary"]["claimed"] == found["paper"]["claimed"] > 0
+    assert found["hospital"]["canary"] == found["paper"]["canary"] == "hospital"
+    assert "federations: 60/60" in done.stderr
+    own = ["--set", "clipping.rule=fixed", "--intermediaries", 2, "--entropy", "system"]
+    table = silodp("audit", "demo", *own, "--runs", 20, "--rounds", 1, "--hospitals", 2)
+    shown = " ".join(table.stdout.split())
+    assert "paper's ε, for a hospital" in shown
+    assert "audited of «demo»: noise (z 0.5, from the system), clipping (fixed)" in shown

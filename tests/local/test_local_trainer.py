@@ -1,0 +1,148 @@
+import copy
+import traceback
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from silodp import Examples
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import (
+    LocalTrainer,
+    average_states,
+    batch_count,
+    network_input,
+    planned_steps,
+    step_normaliser,
+)
+from silodp.settings import LocalSettings
+from silodp.tasks import task_named
+
+CPU = torch.device("cpu")
+TASK = task_named("segmentation")
+
+
+def examples(count: int = 12) -> Examples:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(count, 1, 16, 16, generator=generator)
+    return Examples(images, (images > 0.5).float())
+
+
+def smooth_network() -> nn.Module:
+    """No gradient is zero, so Adam's steps do not hang on the last bit of rounding."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
+
+
+def trainer(**settings: object) -> LocalTrainer:
+    torch.manual_seed(0)
+    return LocalTrainer(FlatModel(smooth_network(), CPU), TASK, LocalSettings.model_validate(settings))
+
+
+@given(st.integers(2, 500), st.integers(2, 64))
+def test_batches_are_near_equal_and_never_of_one_image(samples: int, batch_size: int) -> None:
+    sizes = [len(part) for part in torch.arange(samples).tensor_split(batch_count(samples, batch_size))]
+    assert min(sizes) >= 2
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= max(batch_size, 3)
+
+
+@pytest.mark.parametrize(
+    ("samples", "epochs", "steps"),
+    [(80, 1.0, 10), (80, 3.0, 30), (80, 1 / 3, 3), (2, 1.0, 1), (9, 1.0, 2), (2, 0.1, 1)],
+)
+def test_planned_steps(samples: int, epochs: float, steps: int) -> None:
+    assert planned_steps(samples, LocalSettings(batch_size=8, epochs=epochs)) == steps
+
+
+def test_step_normaliser_is_the_reach_of_constant_gradients() -> None:
+    """a is how far τ steps of SGD go under a constant gradient of one, in units of the learning rate."""
+    for momentum in (0.0, 0.5, 0.9):
+        for steps in (1, 3, 10):
+            point = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+            sgd = torch.optim.SGD([point], lr=1.0, momentum=momentum)
+            for _ in range(steps):
+                point.grad = -torch.ones(1, dtype=torch.float64)
+                sgd.step()
+            settings = LocalSettings(optimizer="sgd", momentum=momentum)
+            assert step_normaliser(steps, settings) == pytest.approx(point.item())
+    assert step_normaliser(7, LocalSettings(optimizer="adam")) == 7
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
+    local = trainer(optimizer=optimizer, learning_rate=0.01, batch_size=4, epochs=2)
+    plain = copy.deepcopy(local.model.module)
+    start = local.model.values.clone()
+    data = examples()
+    state = local.fresh_state()
+    local.train(start, data, state, torch.Generator().manual_seed(3))
+
+    for parameter in plain.parameters():
+        parameter.data = parameter.data.clone().contiguous()
+        parameter.grad = None
+    if optimizer == "adam":
+        other: torch.optim.Optimizer = torch.optim.Adam(plain.parameters(), lr=0.01, amsgrad=True)
+    else:
+        other = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        for batch in torch.randperm(12, generator=generator).tensor_split(3):
+            other.zero_grad()
+            TASK.loss(plain(data.images[batch]), data.targets[batch]).backward()
+            other.step()
+    for one, two in zip(local.model.module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_kept_state_goes_on_and_fresh_state_starts_again() -> None:
+    local = trainer(learning_rate=0.01, batch_size=4)
+    start, state = local.model.values.clone(), local.fresh_state()
+    local.train(start, examples(), state, torch.Generator().manual_seed(0))
+    assert float(state["step"]) == 3
+    assert float(state["exp_avg"].abs().sum()) > 0
+    kept = local.model.values.clone()
+    local.train(start, examples(), local.fresh_state(), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(local.model.values, kept)
+    local.train(start, examples(), state, torch.Generator().manual_seed(0))
+    assert not torch.allclose(local.model.values, kept)
+
+
+def test_states_are_averaged_and_do_not_share_memory() -> None:
+    states = [{"exp_avg": torch.full((3,), float(k)), "step": torch.tensor(float(k))} for k in (1, 3)]
+    averaged = average_states(states, 3)
+    assert len(averaged) == 3
+    averaged[0]["exp_avg"] += 1
+    torch.testing.assert_close(averaged[1]["exp_avg"], torch.full((3,), 2.0))
+    assert float(averaged[2]["step"]) == 2.0
+
+
+def test_bytes_become_minus_one_to_one_and_floats_stay() -> None:
+    bytes_ = torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2)
+    assert network_input(bytes_).flatten().tolist() == [-1.0, 1.0]
+    assert network_input(torch.full((1, 1, 1, 1), 7.5)).item() == 7.5
+
+
+def test_predictions_come_in_the_order_of_the_images() -> None:
+    local = trainer()
+    data = examples(40)
+    whole = local.logits(local.model.values.clone(), data)
+    assert whole.shape == (40, 1, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(whole[:20], local.model.module(data.images[:20]))
+
+
+def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout is the same for the same generator; and no stack is formatted for GPUs that nobody uses."""
+    monkeypatch.setattr(traceback, "format_stack", None)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 1, 3, padding=1))
+    local = LocalTrainer(FlatModel(network, CPU), TASK, LocalSettings(optimizer="sgd", learning_rate=0.1))
+    start, results = local.model.values.clone(), []
+    for seed in (1, 1, 2):
+        chance = torch.Generator().manual_seed(seed)
+        local.train(start, examples(4), local.fresh_state(), chance)  # one batch: the order does not count
+        results.append(local.model.values.clone())
+        torch.rand(3)  # others draw in between
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])

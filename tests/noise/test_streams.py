@@ -1,0 +1,141 @@
+"""Chance by name: the same purpose gives the same numbers, another purpose unrelated ones."""
+
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from silodp.noise.streams import (
+    _exponential,
+    _normal,
+    derive_seed,
+    generator,
+    seeded_noise,
+    system_noise,
+)
+
+CPU = torch.device("cpu")
+words = st.one_of(st.integers(0, 10**6), st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True))
+purposes = st.tuples(st.integers(0, 2**70), st.lists(words, max_size=4).map(tuple))
+
+
+def numbers(seed: int, *purpose: str | int) -> torch.Tensor:
+    return torch.randn(20_000, generator=generator(CPU, seed, *purpose))
+
+
+@settings(max_examples=50, deadline=None)
+@given(first=purposes, second=purposes)
+def test_seeds_fit_and_differ_by_purpose(
+    first: tuple[int, tuple[str | int, ...]], second: tuple[int, tuple[str | int, ...]]
+) -> None:
+    seeds = [derive_seed(seed, *purpose) for seed, purpose in (first, second)]
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert (seeds[0] == seeds[1]) == (first == second)
+
+
+def test_seeds_are_the_same_in_every_process_and_version() -> None:
+    """Else a resumed run would draw other noise. `printf 0/noise/7 | sha256sum`: first 8 bytes, halved."""
+    assert derive_seed(0, "noise", 7) == 4578217800377160657
+
+
+def test_same_purpose_same_numbers_whatever_came_before() -> None:
+    first = numbers(3, "noise", 7)
+    numbers(3, "noise", 6)
+    torch.manual_seed(99)
+    assert torch.equal(numbers(3, "noise", 7), first)
+
+
+def test_drawing_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    numbers(3, "noise", 7)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("other", [(3, "noise", 8), (4, "noise", 7), (3, "split", 7), (3, "noise", 7, 0)])
+def test_other_purposes_are_uncorrelated(other: tuple[int, str, int]) -> None:
+    pair = torch.stack([numbers(3, "noise", 7), numbers(*other)])
+    assert abs(float(torch.corrcoef(pair)[0, 1])) < 5 / math.sqrt(pair.shape[1])
+
+
+SOURCES = {"seed": seeded_noise(3, 7), "system": system_noise}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_noise_fits_the_normal_distribution(name: str) -> None:
+    """Each test raises a false alarm once in a million runs where the noise is new every time."""
+    drawn = SOURCES[name](torch.zeros(1), "x", 400_001).numpy()
+    assert drawn.dtype == np.float64
+    assert stats.kstest(drawn, "norm").pvalue > 1e-6
+    # The tails, where sampling errors hide: counts beyond 3 and 4 standard deviations.
+    for limit in (3.0, 4.0):
+        beyond = int((abs(drawn) > limit).sum())
+        assert stats.binomtest(beyond, len(drawn), 2 * stats.norm.sf(limit)).pvalue > 1e-6
+    # Neighbours, and the two numbers that one radius gives, are unrelated; so are their squares.
+    for shift in (1, len(drawn) // 2, 2**17):
+        for power in (1, 2):
+            first, second = drawn[:-shift] ** power, drawn[shift:] ** power
+            assert stats.pearsonr(first, second).pvalue > 1e-6
+
+
+def test_noise_from_the_system_is_never_the_same_twice() -> None:
+    hidden = torch.zeros(3)
+    first, second = (system_noise(hidden, "x", 1000) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert len(set(first.tolist()) | set(second.tolist())) == 2000
+
+
+def test_noise_from_the_system_has_no_other_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the operating system's entropy held fast it stands still, whatever the seeds are."""
+    monkeypatch.setattr(os, "urandom", lambda size: (bytes(range(1, 256)) * (1 + size // 255))[:size])
+    torch.manual_seed(1)
+    first = system_noise(torch.zeros(3), "x", 1000)
+    torch.manual_seed(2)
+    np.random.seed(2)
+    assert torch.equal(first, system_noise(torch.ones(3), "y", 1000))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 2**18 - 1, 2**18, 2**18 + 1])
+def test_any_number_of_numbers_can_be_drawn(count: int) -> None:
+    for source in SOURCES.values():
+        assert source(torch.zeros(1), "x", count).shape == (count,)
+
+
+def test_the_worst_random_bits_give_a_finite_number_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: b"\xff" * size)
+    assert bool(torch.isfinite(system_noise(torch.zeros(1), "x", 10)).all())
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(size))
+    with pytest.raises(RuntimeError, match="zeros only"):
+        system_noise(torch.zeros(1), "x", 10)
+
+
+def after_zeros(words: int) -> Callable[[int], bytes]:
+    """Random bytes, whose first calls give so many words of zeros."""
+    calls = iter([True] * words)
+    return lambda size: bytes(size) if next(calls, False) else os.urandom(size)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 13, 400])
+def test_tails_have_no_end(zeros: int) -> None:
+    """Given that the first 53·k bits are zeros, −ln U is 53·k·ln 2 and an exponential number: at k = 13 a
+    normal number is beyond 31 standard deviations, as far as 15 intermediaries at z = ½ move a round."""
+    drawn = _exponential(20_000, after_zeros(zeros)).numpy() - zeros * 53 * math.log(2)
+    assert stats.kstest(drawn, "expon").pvalue > 1e-6
+    # Fine however far out: no two are the same, as they would be if U itself had 53 bits.
+    assert len(np.unique(drawn)) > 19_990
+    beyond = _normal(20_000, after_zeros(zeros)).abs().numpy()
+    radius = math.sqrt(2 * zeros * 53 * math.log(2))
+    assert beyond.max() > 0.99 * radius
+
+
+def test_noise_from_the_system_reaches_as_far_as_a_unit_can_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four sums of at most 8.57 each would end at 17.1, and whoever is moved by 30 would be seen for sure."""
+    real, calls = os.urandom, iter(range(10**9))
+    # Of the words for a number's four radii, the first twenty are zeros.
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(size) if next(calls) % 23 < 20 else real(size))
+    assert float(system_noise(torch.zeros(1), "x", 2000).abs().max()) > 30

@@ -1,0 +1,190 @@
+"""A run's files when the disk is full, and when others had them in their hands."""
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Killed, blob_cohort, kill_after
+
+import silodp
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.files import replacing, write_atomically
+from silodp.privacy.ledger import read_ledger
+from silodp.runs.folder import RunFolder, same_form
+
+
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """No file grows beyond so many bytes, as on a disk without room (EFBIG rather than ENOSPC)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomically(path, b"old")
+    with full_after(1000), pytest.raises(InputError, match=r"a\.json: cannot be written \(File too large\)"):
+        write_atomically(path, bytes(10_000))
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_any_other_error_while_writing_leaves_no_part(tmp_path: Path) -> None:
+    def write() -> None:
+        with replacing(tmp_path / "a") as file:
+            file.write(bytes(1 // (len(os.listdir(tmp_path)) - 1)))
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_while_the_checkpoint_is_written(experiment: Experiment, tmp_path: Path) -> None:
+    """One line; the last checkpoint is whole, and the run goes on from it when there is room again."""
+    whole = silodp.train(experiment, cohort=blob_cohort(), out=tmp_path / "whole")
+    folder = tmp_path / "run"
+    with pytest.raises(Killed):
+        silodp.train(experiment, cohort=blob_cohort(), out=folder, on_round=kill_after(1))
+    before = (folder / "checkpoint.pt").read_bytes()
+    room = 16_384  # for the ledger and the metrics, not for a checkpoint
+    assert len(before) > room
+    with full_after(room), pytest.raises(InputError) as error:
+        silodp.resume(folder, cohort=blob_cohort())
+    assert str(error.value).startswith(f"{folder / 'checkpoint.pt'}: cannot be written (")
+    assert "\n" not in str(error.value)
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    assert not list(folder.glob("*.part"))
+    resumed = silodp.resume(folder, cohort=blob_cohort())
+    assert (folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
+    assert resumed.epsilon == whole.epsilon
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        ["ledger", "identity"],
+        None,
+        {},
+        {"ledger": 1, "identity": {"experiment": "a", "cohort": "b", "model": "c"}},
+        {"ledger": "", "identity": []},
+        torch.zeros(3),
+    ],
+)
+def test_a_checkpoint_that_is_something_else(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "checkpoint.pt")
+    for read in (RunFolder(tmp_path).checkpoint_facts, lambda: RunFolder(tmp_path).load_checkpoint(CPU)):
+        with pytest.raises(InputError, match=r"checkpoint\.pt: not a checkpoint of silodp"):
+            read()
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": "3"},
+        {"parameters": torch.zeros(3)},
+        {"parameters": [1.0]},
+        {"optimizer": []},
+        {"intermediaries": 1.5},
+        {"more": 1},
+    ],
+)
+def test_a_checkpoint_of_another_form_is_refused_before_anything_is_taken_from_it(
+    change: dict[str, Any], experiment: Experiment, tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        silodp.train(experiment, cohort=blob_cohort(), out=tmp_path / "run", on_round=kill_after(1))
+    path = tmp_path / "run/checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    torch.save(content | {"state": content["state"] | change}, path)
+    with pytest.raises(InputError, match="its checkpoint was written by another version of silodp"):
+        silodp.resume(tmp_path / "run", cohort=blob_cohort())
+
+
+def test_forms() -> None:
+    like = {"a": torch.zeros(2), "b": [{"c": 1}], "d": None, "e": (0, 0.0)}
+    assert same_form({"a": torch.ones(2), "b": [], "d": "x", "e": [7, 1]}, like)
+    assert same_form({"a": torch.ones(2), "b": [{"c": 2}] * 3, "d": None, "e": [7, 1.5]}, like)
+    for odd in (
+        {"a": torch.ones(3)},
+        {"b": [{"c": True}]},
+        {"b": {}},
+        {"d": []},
+        {"e": [7]},
+        {"e": ["7", 1]},
+    ):
+        assert not same_form({"a": torch.ones(2), "b": [], "d": None, "e": [7, 1]} | odd, like)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 20_000,
+        "9" * 10_000,
+        '{"round": 1}',
+        '{"round": 1e400, "intermediaries": 1}',
+        '{"round": "1", "intermediaries": 1}',
+        "[1]",
+        "null",
+        "\udcff",
+    ],
+)
+def test_an_odd_line_of_metrics_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(line.encode(errors="surrogateescape") + b"\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: .*; restore the file"):
+        RunFolder(tmp_path).metrics()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 0},
+        {"round": 10**12},
+        {"round": True},
+        {"noise_multiplier": -1.0},
+        {"noise_multiplier": float("nan")},
+        {"sampling_rate": 0.0},
+        {"released": "anything"},
+        {"contributions": "2"},
+        {"clip_bound": []},
+        {"digest": None},
+    ],
+)
+def test_a_ledger_line_with_odd_values_is_refused_though_its_hash_fits(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    from dataclasses import asdict
+
+    from silodp.privacy.events import Event, read_event
+    from silodp.privacy.ledger import _link
+
+    fields = asdict(Event(1, "model update", True, 1.0, 1, None, "all", 1.0))
+    assert asdict(read_event(fields)) == fields
+    odd = Event(**(fields | change))
+    line = json.dumps(asdict(odd) | {"chain": _link("", odd)})
+    (tmp_path / "ledger.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="line 1: not a ledger entry; restore the file"):
+        read_ledger(tmp_path / "ledger.jsonl")
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "metrics.jsonl", "checkpoint.pt"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    folder = RunFolder(tmp_path)
+    read = {"ledger.jsonl": folder.ledger, "metrics.jsonl": folder.metrics}.get(name, folder.checkpoint_facts)
+    with pytest.raises(InputError, match=r"not a plain file|not a checkpoint"):
+        read()

@@ -1,0 +1,254 @@
+"""A run's privacy read back: right figures, and nothing missing, moved or forged goes unnoticed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silodp import Cohort, Experiment, train
+from silodp.errors import InputError
+from silodp.privacy.events import Event
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.privacy.ledger import Ledger, read_ledger
+from silodp.runs.statement import read_statement
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds, v = 2, z = 0.5, quantile clipping."""
+    from conftest import blob_cohort
+
+    experiment = Experiment.build(
+        {
+            "rounds": 4,
+            "model": {"features": 2, "levels": 1},
+            "local": {"batch_size": 4},
+            "intermediaries": {"rule": "fixed", "count": 2},
+        }
+    )
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train(experiment, cohort=blob_cohort(), out=folder, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def forge(run: Path, change: Callable[[list[Event]], list[Event]]) -> None:
+    """Rewrites the ledger with a valid chain: what somebody with the program can do."""
+    path = run / "ledger.jsonl"
+    events = change(read_ledger(path).events)
+    path.unlink()
+    (run / "checkpoint.pt").unlink()  # it knows the old chain
+    Ledger(path).record(events)
+
+
+def test_a_finished_run_is_in_order_and_its_figures_are_the_closed_form(run: Path) -> None:
+    statement = read_statement(run)
+    assert statement.problems == ()
+    assert (statement.rounds, statement.releases, statement.unprotected) == (4, 8, ())
+    for unit, moved in (("hospital", 2), ("intermediary", 1)):
+        for relation, times in (("add-or-remove", 1), ("replace-one", 2)):
+            mu = 2 * moved * times / 0.5  # √4 rounds
+            seen = statement.figures[unit, relation].epsilon  # type: ignore[index]
+            assert seen == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)
+    assert [number for number, *_ in statement.by_round] == [1, 2, 3, 4]
+    for number, hospital, intermediary in statement.by_round:
+        assert hospital == pytest.approx(gaussian_epsilon(number**0.5 * 4, 0.1), rel=1e-6)
+        assert intermediary == pytest.approx(gaussian_epsilon(number**0.5 * 2, 0.1), rel=1e-6)
+
+
+def test_the_statement_agrees_with_the_summary_of_the_run(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    told = read_statement(run).to_dict()
+    for unit in ("hospital", "intermediary"):
+        assert told["epsilon"][unit] == summary["epsilon"][unit]
+        assert told["replace_one"][unit] == summary["epsilon"]["replace_one"][unit]
+    assert told["delta"] == summary["delta"]
+    json.dumps(told)
+
+
+def test_reading_changes_no_file(run: Path) -> None:
+    with (run / "ledger.jsonl").open("a") as file:
+        file.write('{"round": 5, "rel')
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    statement = read_statement(run)
+    assert statement.torn
+    assert statement.rounds == 4
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_changed_line_is_refused(run: Path) -> None:
+    path = run / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"contributions": 2', '"contributions": 1', 1))
+    with pytest.raises(InputError, match="line 1: this line or one before it was changed"):
+        read_statement(run)
+
+
+def test_a_cut_end_is_noticed(run: Path) -> None:
+    path = run / "ledger.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    problems = " ".join(read_statement(run).problems)
+    assert "releases that the checkpoint knows of are missing at the end" in problems
+    assert "metrics.jsonl has round 4, the ledger does not" in problems
+
+
+def edited(**fields: Any) -> Callable[[list[Event]], list[Event]]:
+    from dataclasses import replace
+
+    return lambda events: [
+        replace(event, **fields) if (event.round, event.released) == (2, "model update") else event
+        for event in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda events: [e for e in events if e.round != 2], "missing before round 3: 2"),
+        (lambda events: [e for e in events if e.round != 1], "missing before round 2: 1"),
+        (lambda events: [*events[2:], *events[:2]], "missing before round 2: 1"),
+        (lambda events: [e for e in events if e.released == "model update"], "«clip quantile» is missing"),
+        (edited(noise_multiplier=5.0), "round 2: «model update» is not what the experiment asks for"),
+        (edited(protected=False), "round 2: «model update» is not what the experiment asks for"),
+        (edited(contributions=1), "round 2: metrics.jsonl has another v than the ledger"),
+        (lambda events: [*events, edited(round=7)(events)[2]], "missing before round 7: 5, 6"),
+    ],
+)
+def test_a_forged_ledger_does_not_fit_the_run(
+    run: Path, change: Callable[[list[Event]], list[Event]], message: str
+) -> None:
+    forge(run, change)
+    assert any(message in problem for problem in read_statement(run).problems), read_statement(run).problems
+
+
+@pytest.mark.parametrize(
+    "fields", [{"contributions": 1}, {"steps": 1}, {"passes": 2}], ids=["images in a step", "steps", "passes"]
+)
+def test_at_sample_level_the_sizes_say_what_a_ledger_must_hold(
+    fields: dict[str, int], cohort: Cohort, tmp_path: Path
+) -> None:
+    """12 images a hospital in batches of four: three steps of four images, one pass."""
+    tree = {"rounds": 2, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4}}
+    experiment = Experiment.build({**tree, "privacy": {"level": "sample"}})
+    run = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    assert read_statement(run).problems == ()
+    event = read_ledger(run / "ledger.jsonl").events[0]
+    assert (event.contributions, event.steps, event.passes) == (4, 3, 1)
+    forge(run, edited(**fields))
+    found = read_statement(run).problems
+    assert "round 2: «model update» is not what the experiment asks for" in found
+
+
+def test_a_round_released_twice_is_counted_twice_and_named(run: Path) -> None:
+    before = read_statement(run)
+    for name in ("summary.json", "model.safetensors"):  # a run that is not over
+        (run / name).unlink()
+    forge(run, lambda events: [*events, edited(digest="other")(events)[2]])
+    after = read_statement(run)
+    assert after.redone == (2,)
+    assert after.problems == ()
+    cell = ("hospital", "add-or-remove")
+    assert after.figures[cell].epsilon > before.figures[cell].epsilon  # type: ignore[index]
+
+
+def test_unprotected_statistics_are_named(cohort: Cohort, tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2, "levels": 1},
+            "clipping": {"rule": "median"},
+            "intermediaries": {"rule": "adaptive"},
+        }
+    )
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    statement = read_statement(tmp_path / "run")
+    assert statement.unprotected == ("median norm", "noise ratio")
+    assert statement.problems == ()
+    assert not statement.to_dict()["covers_everything"]
+
+
+def test_a_folder_without_a_run_or_without_a_ledger_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run is there"):
+        read_statement(tmp_path)
+    (run / "ledger.jsonl").unlink()
+    with pytest.raises(InputError, match="the ledger is missing"):
+        read_statement(run)
+
+
+def test_the_budget_is_read_back_at_its_own_delta_and_neighbours(cohort: Cohort, tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2, "levels": 1},
+            "intermediaries": {"rule": "fixed", "count": 2},
+            "budget": {"epsilon": 1e4, "delta": 0.001, "neighbours": "replace-one"},
+        }
+    )
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    expected = gaussian_epsilon(2**0.5 * 2 * 2 / 0.5, 0.001)
+    assert read_statement(tmp_path / "run").budget_spent == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_run_at_work_is_in_order_at_every_moment(finished: Path, tmp_path: Path) -> None:
+    """The ledger may be ahead of the other files by a round, or by half of one; that is no disorder."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for name in ("checkpoint.pt", "summary.json", "model.safetensors"):
+        (run / name).unlink()
+    metrics, ledger = run / "metrics.jsonl", run / "ledger.jsonl"
+    rounds, events = (path.read_text().splitlines(keepends=True) for path in (metrics, ledger))
+    for written in range(1, len(events) + 1):
+        ledger.write_text("".join(events[:written]))
+        metrics.write_text("".join(rounds[: (written - 1) // 2]))
+        assert read_statement(run).problems == ()
+
+
+def test_another_delta_written_into_the_experiment_is_noticed(run: Path) -> None:
+    path = run / "experiment.toml"
+    path.write_text(path.read_text().replace("delta = 0.1", "delta = 0.9"))
+    assert read_statement(run).problems == ("experiment.toml is not what the run was started with",)
+
+
+def test_what_epsilon_leaves_out_is_said(run: Path) -> None:
+    told = " ".join(read_statement(run).to_dict()["not_covered_by_epsilon"])
+    assert "the seed" in told
+    assert "best round" in told
+
+
+@pytest.mark.parametrize("content", [b"[]\n", b"{}\n", b"\xff\xfe\n", b"3\n"])
+def test_harmed_metrics_are_named(run: Path, content: bytes) -> None:
+    (run / "metrics.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: not a round"):
+        read_statement(run)
+
+
+@pytest.mark.parametrize("rule", ["all", "fraction"])
+def test_a_run_with_members_is_in_order_and_says_how_many_trained(rule: str, tmp_path: Path) -> None:
+    """Half of two is a chance of 1/2 to take part; half of the cohort's three would be 2/3."""
+    from conftest import blob_cohort
+
+    experiment = Experiment.build(
+        {
+            "rounds": 2,
+            "model": {"features": 2, "levels": 1},
+            "local": {"batch_size": 4},
+            "intermediaries": {"rule": "fixed"},
+            "participation": {"members": 2, "rule": rule, "rate": 0.5},
+        }
+    )
+    train(experiment, cohort=blob_cohort(), out=tmp_path / "run", device="cpu")
+    statement = read_statement(tmp_path / "run")
+    assert statement.problems == ()
+    told = statement.to_dict()
+    assert (told["members"], told["hospitals"]) == (2, 3)
+    assert any("do not train" in note for note in told["not_covered_by_epsilon"])
+    if rule == "all":
+        mu = 2**0.5 / 0.5
+        assert told["epsilon"]["hospital"] == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)
