@@ -21,7 +21,7 @@ import torch
 from silodp import Experiment
 from silodp.engines.in_process import InProcess
 from silodp.hospital import Hospital
-from silodp.intermediary import split_sizes
+from silodp.local.splitting import split_sizes
 from silodp.local.trainer import batch_count, network_input, planned_steps
 from silodp.models import build_model
 from silodp.privacy.ledger import Ledger

@@ -19,7 +19,7 @@ import torch
 
 from silodp import Experiment
 from silodp.cohorts import load_cohort
-from silodp.intermediary import split_sizes
+from silodp.local.splitting import split_sizes
 from silodp.local.trainer import batch_count, network_input, planned_steps
 from silodp.models import build_model
 from silodp.runs.build import build

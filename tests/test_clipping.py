@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from silodp.clipping import clip_factor, first_bound, median_bound, next_bound, norm, share_noise
-from silodp.settings import ClippingSettings
+from silodp.clipping import ClippingRule
+from silodp.local.clip import clip_factor, norm
 
 
-def rule(name: str, **more: float) -> ClippingSettings:
-    return ClippingSettings.model_validate({"rule": name} | more)
+def rule(name: str, **more: float) -> ClippingRule:
+    found = ClippingRule.chosen({"rule": name} | more)
+    assert isinstance(found, ClippingRule)
+    return found
 
 
 def clipped(update: Tensor, bound: float) -> Tensor:
@@ -99,22 +101,22 @@ def test_the_norm_is_summed_in_double_precision() -> None:
 
 
 def test_first_bounds() -> None:
-    assert first_bound(rule("median")) is None
-    assert first_bound(rule("none")) == math.inf
-    assert first_bound(rule("fixed", bound=3.0)) == 3.0
-    assert first_bound(rule("quantile", bound=0.2)) == 0.2
+    assert rule("median").first_bound() is None
+    assert rule("none").first_bound() == math.inf
+    assert rule("fixed", bound=3.0).first_bound() == 3.0
+    assert rule("quantile", bound=0.2).first_bound() == 0.2
 
 
 def test_median_bound_is_the_median_up_to_25() -> None:
-    assert median_bound(torch.tensor([9.0, 1.0, 4.0])) == 4.0
-    assert median_bound(torch.tensor([30.0, 24.0, 90.0])) == 25.0
+    assert rule("median").rehearsed_bound(torch.tensor([9.0, 1.0, 4.0])) == 4.0
+    assert rule("median").rehearsed_bound(torch.tensor([30.0, 24.0, 90.0])) == 25.0
 
 
 def test_all_below_shrinks_and_none_below_grows() -> None:
     quantile = rule("quantile", quantile=0.5, learning_rate=0.2)
-    assert next_bound(quantile, 1.0, 1.0) == pytest.approx(math.exp(-0.1))
-    assert next_bound(quantile, 1.0, 0.0) == pytest.approx(math.exp(0.1))
-    assert next_bound(quantile, 1.0, 0.5) == 1.0
+    assert quantile.next_bound(1.0, 1.0) == pytest.approx(math.exp(-0.1))
+    assert quantile.next_bound(1.0, 0.0) == pytest.approx(math.exp(0.1))
+    assert quantile.next_bound(1.0, 0.5) == 1.0
 
 
 @pytest.mark.parametrize("start", [0.01, 500.0])
@@ -125,24 +127,24 @@ def test_the_bound_converges_to_the_quantile_from_both_sides(start: float, quant
     bound: float | None = start
     for _ in range(300):
         assert bound is not None
-        bound = next_bound(chosen, bound, float((norms <= bound).double().mean()))
+        bound = chosen.next_bound(bound, float((norms <= bound).double().mean()))
     assert bound == pytest.approx(1 + 4 * quantile, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["none", "fixed", "median"])
 def test_other_rules_keep_their_bound(name: str) -> None:
-    assert next_bound(rule(name), 2.5, 1.0) == 2.5
-    assert next_bound(rule(name), None, 1.0) is None
+    assert rule(name).next_bound(2.5, 1.0) == 2.5
+    assert rule(name).next_bound(None, 1.0) is None
 
 
 def test_without_released_bits_the_bound_stays() -> None:
-    assert next_bound(rule("quantile"), 2.5, None) == 2.5
+    assert rule("quantile").next_bound(2.5, None) == 2.5
 
 
 @settings(max_examples=50, deadline=None)
 @given(z=st.floats(0.01, 100), share=st.floats(0.001, 0.999))
 def test_update_and_bits_together_cost_one_round(z: float, share: float) -> None:
-    update, bits = share_noise(z, share)
+    update, bits = rule("quantile", bit_share=share).multipliers(z)
     assert z**-2 == pytest.approx(update**-2 + bits**-2)
     assert bits**-2 == pytest.approx(share * z**-2)
     sigma_b = bits / 2
@@ -151,4 +153,4 @@ def test_update_and_bits_together_cost_one_round(z: float, share: float) -> None
 
 
 def test_no_noise_has_nothing_to_share() -> None:
-    assert share_noise(0.0, 0.05) == (0.0, 0.0)
+    assert rule("quantile").multipliers(0.0) == (0.0, 0.0)

@@ -205,7 +205,7 @@ def test_noise_without_a_bound_is_refused() -> None:
 
 
 def test_noise_correction_belongs_to_fedadam() -> None:
-    assert "server.noise_correction = true with server.optimizer = fedavg" in refused(
+    assert "server.noise_correction = True: not a setting of server.optimizer = fedavg" in refused(
         "server.noise_correction=true"
     )
     assert Experiment.build({}, ["server.noise_correction=true", "server.optimizer=fedadam"])

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import silodp.federation
 from silodp import Cohort, Experiment, resume, train
-from silodp.clipping import share_noise
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import Federation, State, build_mechanism
@@ -73,7 +72,7 @@ def hiding_noise(experiment: Experiment) -> Any:
             chance = torch.Generator().manual_seed(derive_seed(seed, number, public.split(",")[0]))
             wanted = torch.randn(count, generator=chance, dtype=torch.float64)
             z = experiment.privacy.noise_multiplier
-            z_update, z_bits = share_noise(z, experiment.clipping.bit_share)
+            z_update, z_bits = experiment.clipping.multipliers(z)
             if public == "clip quantile":
                 return ((wanted * z_bits * 2**19).round() * 2.0**-20 - hidden) / (z_bits / 2)
             found = re.fullmatch(r"model update, C (.+), v (\d+)", public)
@@ -430,8 +429,8 @@ def test_members_are_a_federation_of_their_own(
     uneven = [blob_cohort(1, images).hospitals[0] for images in (30, 40, 20, 8)]
     cohort = Cohort("uneven", tuple(replace(data, name=f"h{i}") for i, data in enumerate(uneven)))
     changed = experiment.change(
-        rounds=3, intermediaries__rule=rule, intermediaries__count=1, server__optimizer=server,
-        privacy__noise_multiplier=0.3, participation__rule=participation, participation__rate=rate,
+        rounds=3, intermediaries={"rule": rule}, server__optimizer=server, privacy__noise_multiplier=0.3,
+        participation={"rule": participation} | ({} if participation == "all" else {"rate": rate}),
     )  # fmt: skip
     seen = []
     for wanted, hospitals in (
@@ -471,7 +470,7 @@ def test_preconditioned_rounds_do_not_steer_v(
         self: Mechanism, plan: RoundPlan, *rest: Any
     ) -> tuple[Release, Unprotected | None]:
         release, unprotected = honest(self, plan, *rest)
-        if plan.divisor is None or unprotected is None:
+        if plan.update_map.divisor is None or unprotected is None:
             return release, unprotected
         return release, replace(unprotected, ratio=Ratio(1e-9, 1.0, 1.0))
 

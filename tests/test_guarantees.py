@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from silodp import Cohort, Experiment, HospitalData, train
 from silodp.cohorts import Examples
 from silodp.errors import InputError
-from silodp.intermediary import split
+from silodp.local.splitting import split
 from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
 from silodp.runs.statement import read_statement
 

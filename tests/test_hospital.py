@@ -10,6 +10,7 @@ import torch
 from conftest import Picky, blob_cohort
 
 from silodp import HospitalData
+from silodp.clipping import FixedClipping
 from silodp.hospital import Hospital
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
@@ -17,11 +18,13 @@ from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.models import UNet
-from silodp.settings import ClippingSettings, LocalSettings, ParticipationSettings
+from silodp.participation import Everyone
+from silodp.settings import LocalSettings
 from silodp.tasks import task_named
+from silodp.update_map import UpdateMap
 
 CPU = torch.device("cpu")
-MECHANISM = Mechanism(0.0, ClippingSettings(rule="fixed"), ParticipationSettings(), 3)
+MECHANISM = Mechanism(0.0, FixedClipping(), Everyone(), 3)
 
 
 def hospital(
@@ -75,12 +78,12 @@ def test_scaling_by_steps_and_preconditioner_comes_before_clipping() -> None:
     """Clipping first would leave norms above the bound after division by a small preconditioner."""
     one, start = hospital(state="fresh")
     divisor = torch.full_like(start, 1e-3)
-    both, _ = sent(one, plan(start, 2, 0.5, divisor=divisor, normalise_steps=True))
+    both, _ = sent(one, plan(start, 2, 0.5, update_map=UpdateMap(True, divisor)))
     assert float(both.double().norm()) <= 2 * 0.5
     plain, _ = sent(one, plan(start, 2, math.inf))
-    scaled, _ = sent(one, plan(start, 2, math.inf, divisor=divisor))
+    scaled, _ = sent(one, plan(start, 2, math.inf, update_map=UpdateMap(divisor=divisor)))
     torch.testing.assert_close(scaled, plain * 1e3, rtol=1e-4, atol=1e-3)
-    steps, _ = sent(one, plan(start, 2, math.inf, normalise_steps=True))
+    steps, _ = sent(one, plan(start, 2, math.inf, update_map=UpdateMap(per_step=True)))
     torch.testing.assert_close(steps, plain / 2, rtol=1e-4, atol=1e-6)  # 6 images, batch 4
 
 

@@ -7,23 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silodp.intermediary import (
-    Ratio,
-    closed_form,
-    first_count,
-    most_intermediaries,
-    next_count,
-    split,
-    split_sizes,
-)
-from silodp.settings import IntermediarySettings
+from silodp.intermediary import IntermediaryRule, Ratio, closed_form
+from silodp.local.splitting import most_intermediaries, split, split_sizes
 
 U_NET = 7_756_577
 ESTIMATING = ("adaptive", "initial", "stable", "progressive")
 
 
-def rule(name: str, count: int = 1) -> IntermediarySettings:
-    return IntermediarySettings.model_validate({"rule": name, "count": count})
+def rule(name: str, count: int = 1) -> IntermediaryRule:
+    settings = {"rule": name} | ({} if name == "closed-form" else {"count": count})
+    found = IntermediaryRule.chosen(settings)
+    assert isinstance(found, IntermediaryRule)
+    return found
 
 
 def measured(lambda_: float) -> Ratio:
@@ -94,17 +89,17 @@ def test_closed_form_gives_the_printed_counts(
     z: float, parameters: int, hospitals: int, expected: float
 ) -> None:
     assert round(closed_form(z, parameters, hospitals), 1) == expected
-    assert first_count(rule("closed-form"), z, parameters, hospitals) == math.floor(expected)
+    assert rule("closed-form").first_count(z, parameters, hospitals) == math.floor(expected)
 
 
 def test_without_noise_nobody_is_split() -> None:
-    assert first_count(rule("closed-form"), 0.0, U_NET, 6) == 1
-    assert next_count(rule("adaptive"), 12, 2, measured(0.0), 6) == 1
+    assert rule("closed-form").first_count(0.0, U_NET, 6) == 1
+    assert rule("adaptive").next_count(12, 2, measured(0.0), 6) == 1
 
 
 @pytest.mark.parametrize("name", [*ESTIMATING, "fixed"])
 def test_other_rules_start_from_their_count(name: str) -> None:
-    assert first_count(rule(name, 7), 0.5, U_NET, 6) == 7
+    assert rule(name, 7).first_count(0.5, U_NET, 6) == 7
 
 
 @settings(max_examples=50, deadline=None)
@@ -117,7 +112,7 @@ def test_other_rules_start_from_their_count(name: str) -> None:
 def test_adaptive_settles_at_the_closed_form(z: float, parameters: int, hospitals: int, start: int) -> None:
     count = start
     for round_ in range(1, 15):
-        count = next_count(rule("adaptive"), count, round_, ideal(z, parameters, hospitals, count), hospitals)
+        count = rule("adaptive").next_count(count, round_, ideal(z, parameters, hospitals, count), hospitals)
     target = max(1.0, math.sqrt(z * math.sqrt(parameters) / hospitals))
     assert abs(count - target) <= 1
 
@@ -128,7 +123,7 @@ def test_progressive_climbs_without_overshooting(z: float, parameters: int, hosp
     counts = [1]
     for round_ in range(1, 30):
         lambda_ = ideal(z, parameters, hospitals, counts[-1])
-        counts.append(next_count(rule("progressive"), counts[-1], round_, lambda_, hospitals))
+        counts.append(rule("progressive").next_count(counts[-1], round_, lambda_, hospitals))
     target = max(1.0, math.sqrt(z * math.sqrt(parameters) / hospitals))
     assert counts == sorted(counts)
     assert target - 2 <= counts[-1] <= target
@@ -142,7 +137,7 @@ def test_progressive_climbs_without_overshooting(z: float, parameters: int, hosp
 def test_each_rule_by_hand(
     hospitals: int, lambda_: float, adaptive: int, stable: int, progressive: int
 ) -> None:
-    seen = {name: next_count(rule(name), 5, 1, measured(lambda_), hospitals) for name in ESTIMATING}
+    seen = {name: rule(name).next_count(5, 1, measured(lambda_), hospitals) for name in ESTIMATING}
     assert seen == {
         "adaptive": adaptive,
         "initial": adaptive,
@@ -152,19 +147,22 @@ def test_each_rule_by_hand(
 
 
 def test_initial_estimates_in_round_one_only() -> None:
-    assert next_count(rule("initial"), 5, 1, measured(1.0), 4) == 10
-    assert next_count(rule("initial"), 10, 2, measured(1.0), 4) == 10
+    assert rule("initial").next_count(5, 1, measured(1.0), 4) == 10
+    assert [rule("initial").reads(number) for number in (1, 2, 3)] == [True, False, False]
+    assert all(rule("adaptive").reads(number) for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("name", ["fixed", "closed-form"])
 def test_public_rules_ignore_what_was_measured(name: str) -> None:
-    assert next_count(rule(name, 3), 3, 1, measured(100.0), 6) == 3
+    assert rule(name, 3).next_count(3, 1, measured(100.0), 6) == 3
+    assert not any(rule(name).reads(number) for number in (1, 2, 3))
+    assert rule(name).uncovered == ""
 
 
 @pytest.mark.parametrize("name", ESTIMATING)
 @pytest.mark.parametrize("ratio", [measured(math.inf), measured(math.nan), Ratio(1.0, 0.0, 0.0)])
 def test_a_round_that_measured_nothing_leaves_v(name: str, ratio: Ratio) -> None:
-    assert next_count(rule(name), 7, 1, ratio, 6) == 7
+    assert rule(name).next_count(7, 1, ratio, 6) == 7
 
 
 people = st.lists(st.integers(0, 12), min_size=1, max_size=80)

@@ -12,7 +12,6 @@ import torch
 from conftest import Killed, blob_cohort, kill_after
 from torch import Tensor, nn
 
-import silodp.federation
 from silodp import Cohort, Experiment, resume, train, with_norm
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
@@ -20,10 +19,10 @@ from silodp.federation import Federation, Round, State
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.messages import Contribution, RoundPlan
+from silodp.participation import Poisson
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import Ledger
-from silodp.server_optimizers import server_optimizer
-from silodp.settings import ServerSettings
+from silodp.server_optimizers import FedNova
 
 
 @pytest.fixture
@@ -178,9 +177,7 @@ def test_fl4health_dividing_by_the_realised_count_under_poisson_sampling(
 ) -> None:
     """One, two or three hospitals come; the noise on the mean is the same, so the denominator is."""
     coming = cycle((1, 2, 3))
-    monkeypatch.setattr(
-        silodp.federation, "participants", lambda _, hospitals, *__: tuple(hospitals)[: next(coming)]
-    )
+    monkeypatch.setattr(Poisson, "participants", lambda _, hospitals, *__: tuple(hospitals)[: next(coming)])
     changed = experiment.change(
         rounds=3,
         participation__rule="poisson",
@@ -235,8 +232,9 @@ def test_most_frameworks_epsilon_computed_once_never_per_round_never_as_a_brake(
 
 def test_fednova_step_counts_are_public() -> None:
     """The paper's own leak: the server's factor follows from sizes and the plan alone."""
-    optimizer = server_optimizer(ServerSettings(optimizer="fednova", learning_rate=1.0))
+    optimizer = FedNova(learning_rate=1.0).make()
     state = optimizer.init(torch.zeros(3))
-    stepped, _ = optimizer.step(state, torch.zeros(3), torch.ones(3), 0.0, 7.0)
+    given = optimizer.prepare(state).decode(torch.ones(3), 0.0, lambda: 7.0)
+    stepped, _ = optimizer.step(state, torch.zeros(3), *given)
     assert torch.equal(stepped, torch.full((3,), 7.0))
     assert not any("steps" in name for name in Contribution.__dataclass_fields__)

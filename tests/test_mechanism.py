@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from silodp.clipping import median_bound
+from silodp.clipping import ClippingRule, FixedClipping, MedianClipping
 from silodp.local.sketch import signs, sketch
 from silodp.mechanism import Mechanism, Unprotected
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import spacing, to_lattice
 from silodp.noise.streams import NoiseSource, seeded_noise
-from silodp.settings import ClippingSettings, ParticipationSettings
+from silodp.participation import Everyone, Poisson
 
 SIZE = 20_000
-ALL = ParticipationSettings()
+ALL = Everyone()
 
 
 def mechanism(z: float, rule: str = "fixed", hospitals: float = 3, **clipping: float) -> Mechanism:
-    return Mechanism(z, ClippingSettings.model_validate({"rule": rule} | clipping), ALL, hospitals)
+    return Mechanism(z, ClippingRule.chosen({"rule": rule} | clipping), ALL, hospitals)
 
 
 def plan(v: int = 2, bound: float = 1.0, size: int = SIZE) -> RoundPlan:
@@ -131,9 +131,7 @@ def test_an_absent_hospital_changes_neither_denominator_nor_noise() -> None:
 
 def test_poisson_sampling_divides_by_the_expected_count() -> None:
     """FL4Health divides by the realised count, which is private and moves the sensitivity."""
-    door = Mechanism(
-        0.0, ClippingSettings(rule="fixed"), ParticipationSettings(rule="poisson", rate=0.5), 1.5
-    )
+    door = Mechanism(0.0, FixedClipping(), Poisson(rate=0.5), 1.5)
     ones = torch.full((SIZE,), 1e-3)
     seen = release(door, plan(v=1), answer("h1", ones))
     torch.testing.assert_close(seen.mean, ones / 1.5)
@@ -264,7 +262,7 @@ def test_a_zero_update_does_not_break_the_round() -> None:
 
 def test_the_median_bound_is_this_rounds_and_marked_unprotected() -> None:
     updates = torch.diag(torch.tensor([1.0, 2.0, 30.0]))
-    bound = median_bound(updates.double().norm(dim=1))
+    bound = MedianClipping().rehearsed_bound(updates.double().norm(dim=1))
     assert bound == pytest.approx(2.0)
     door = mechanism(0.0, "median")
     asked = replace(plan(v=3, bound=bound, size=3), events=door.events(1, 3, None, False))

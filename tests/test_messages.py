@@ -22,6 +22,7 @@ from silodp.local.parameters import FlatModel
 from silodp.messages import Contribution, Release, RoundPlan
 from silodp.noise.streams import seeded_noise
 from silodp.runs.build import build
+from silodp.update_map import UpdateMap
 
 CPU = torch.device("cpu")
 NAMES = ("hospital-0", "hospital-1")
@@ -50,7 +51,7 @@ def plan_of(model: FlatModel, v: int = 3) -> RoundPlan:
     events = MECHANISM.events(1, v, 0.3, False)
     start = model.values.clone()
     divisor = torch.rand(len(model), generator=torch.Generator().manual_seed(1)) + 0.5
-    return RoundPlan(1, start, v, 0.3, divisor, True, events, model.identity)
+    return RoundPlan(1, start, v, 0.3, UpdateMap(True, divisor), events, model.identity)
 
 
 def answer_in_a_process(folder: str, number: int) -> None:
@@ -83,7 +84,7 @@ def test_a_plan_is_public_and_says_nothing_of_who_is_asked() -> None:
     plan = plan_of(hospitals()[1])
     assert not any(name in plan.to_bytes().decode("latin-1") for name in NAMES)
     names = {field.name for field in fields(plan)}
-    assert names == {"parameters", "divisor", "events", *plan._public()}
+    assert names == {"parameters", "update_map", *plan._public()} - {"per_step"}
 
 
 def test_neither_an_answer_nor_a_release_has_a_place_for_diagnostics() -> None:
@@ -124,7 +125,8 @@ def test_whatever_a_plan_says_is_in_its_digest() -> None:
     plan = plan_of(hospitals()[1])
     changed: list[dict[str, Any]] = [
         {"round": 2}, {"parameters": plan.parameters + 1e-3}, {"intermediaries": 4}, {"clip_bound": 0.31},
-        {"divisor": None}, {"normalise_steps": False}, {"events": plan.events[:1]}, {"model": "another"},
+        {"update_map": UpdateMap(True)}, {"update_map": UpdateMap(False, plan.update_map.divisor)},
+        {"events": plan.events[:1]}, {"model": "another"},
     ]  # fmt: skip
     digests = {replace(plan, **change).digest for change in changed}
     assert len(digests | {plan.digest}) == len(changed) + 1
@@ -133,7 +135,7 @@ def test_whatever_a_plan_says_is_in_its_digest() -> None:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_in_one_line_or_read(data: st.DataObject) -> None:
-    plan = RoundPlan(1, torch.ones(3), 2, 0.5, None, False, MECHANISM.events(1, 2, 0.5, False), "model")
+    plan = RoundPlan(1, torch.ones(3), 2, 0.5, UpdateMap(), MECHANISM.events(1, 2, 0.5, False), "model")
     answer = Contribution("hospital-0", 1, plan.digest, torch.arange(4.0, dtype=torch.float64))
     kind = data.draw(st.sampled_from([RoundPlan, Contribution]))
     good = plan.to_bytes() if kind is RoundPlan else answer.to_bytes()
@@ -156,13 +158,13 @@ def test_damaged_bytes_are_refused_in_one_line_or_read(data: st.DataObject) -> N
 @pytest.mark.parametrize(
     "change",
     [{"round": True}, {"round": 0}, {"round": "1"}, {"intermediaries": -1}, {"clip_bound": None},
-     {"clip_bound": "0.5"}, {"clip_bound": -1.0}, {"normalise_steps": 1}, {"events": [{}]}, {"model": 3},
+     {"clip_bound": "0.5"}, {"clip_bound": -1.0}, {"per_step": 1}, {"events": [{}]}, {"model": 3},
      {"surprise": 1}],
 )  # fmt: skip
 def test_a_plan_with_an_impossible_field_is_refused(change: dict[str, Any]) -> None:
     from silodp.messages import _packed
 
-    plan = RoundPlan(1, torch.ones(3), 2, 0.5, None, False, MECHANISM.events(1, 2, 0.5, False), "model")
+    plan = RoundPlan(1, torch.ones(3), 2, 0.5, UpdateMap(), MECHANISM.events(1, 2, 0.5, False), "model")
     public = json.loads(json.dumps(plan._public())) | change
     with pytest.raises(InputError, match="plan: "):
         RoundPlan.from_bytes(_packed("plan", public, {"parameters": plan.parameters}))

@@ -9,20 +9,21 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from silodp.participation import expected_hospitals, participants, sampling_rate
-from silodp.settings import ParticipationSettings
+from silodp.participation import ParticipationRule
 
 SIX = ("a", "b", "c", "d", "e", "f")
 DRAWS = 3_000
 SECRET = f"{0x5EC2E7 << 200:064x}"
 
 
-def rule(name: str, rate: float = 1.0) -> ParticipationSettings:
-    return ParticipationSettings.model_validate({"rule": name, "rate": rate})
+def rule(name: str, rate: float = 1.0) -> ParticipationRule:
+    found = ParticipationRule.chosen({"rule": name} | ({} if name == "all" else {"rate": rate}))
+    assert isinstance(found, ParticipationRule)
+    return found
 
 
-def draws(settings: ParticipationSettings, hospitals: tuple[str, ...] = SIX) -> list[tuple[str, ...]]:
-    return [participants(settings, hospitals, SECRET, number) for number in range(DRAWS)]
+def draws(settings: ParticipationRule, hospitals: tuple[str, ...] = SIX) -> list[tuple[str, ...]]:
+    return [settings.participants(hospitals, SECRET, number) for number in range(DRAWS)]
 
 
 def close(count: int, probability: float) -> bool:
@@ -31,8 +32,7 @@ def close(count: int, probability: float) -> bool:
 
 
 def test_everyone_takes_part() -> None:
-    assert participants(rule("all"), SIX, SECRET, 1) == SIX
-    assert participants(rule("all", 0.1), SIX, SECRET, 1) == SIX
+    assert rule("all").participants(SIX, SECRET, 1) == SIX
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 2 / 3])
@@ -80,7 +80,7 @@ def test_two_thirds_of_six_are_exactly_four() -> None:
     ],
 )
 def test_expected_hospitals(name: str, rate: float, hospitals: int, expected: float) -> None:
-    assert expected_hospitals(rule(name, rate), hospitals) == pytest.approx(expected)
+    assert rule(name, rate).expected_hospitals(hospitals) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["poisson", "fraction"])
@@ -94,7 +94,7 @@ def test_the_secret_alone_decides_and_all_its_bits_count(name: str) -> None:
     drawn = set()
     for bit in range(0, 256, 15):
         secret = f"{int(SECRET, 16) ^ (1 << bit):064x}"
-        drawn.add(tuple(participants(rule(name, 0.5), SIX, secret, number) for number in range(40)))
+        drawn.add(tuple(rule(name, 0.5).participants(SIX, secret, number) for number in range(40)))
     assert len(drawn) == len(range(0, 256, 15))
 
 
@@ -104,13 +104,13 @@ def test_a_poisson_draw_has_exactly_its_chance(rate: float, monkeypatch: pytest.
     limit = Fraction(rate) * 2**1088
     assert limit.denominator == 1
     for number, taken in ((int(limit) - 1, True), (int(limit), False), (0, True), (2**1088 - 1, False)):
-        monkeypatch.setattr("silodp.participation.secret_number", lambda *_, number=number: number)
-        assert bool(participants(rule("poisson", rate), SIX, SECRET, 1)) == taken
-    assert sampling_rate(rule("poisson", rate), 6) == rate
+        monkeypatch.setattr("silodp.noise.streams.secret_number", lambda *_, number=number: number)
+        assert bool(rule("poisson", rate).participants(SIX, SECRET, 1)) == taken
+    assert rule("poisson", rate).sampling_rate(6) == rate
 
 
 @pytest.mark.parametrize(
-    ("rule", "rate", "hospitals", "chance"),
+    ("name", "rate", "hospitals", "chance"),
     [
         ("all", 1.0, 6, 1.0),
         ("poisson", 0.3, 6, 0.3),
@@ -120,8 +120,7 @@ def test_a_poisson_draw_has_exactly_its_chance(rate: float, monkeypatch: pytest.
     ],
 )
 def test_the_chance_of_taking_part_is_the_real_one(
-    rule: str, rate: float, hospitals: int, chance: float
+    name: str, rate: float, hospitals: int, chance: float
 ) -> None:
     """A tenth of six hospitals is one of them: a chance of 1/6, which is what the accountant must hear."""
-    settings = ParticipationSettings(rule=rule, rate=rate)  # type: ignore[arg-type]
-    assert sampling_rate(settings, hospitals) == pytest.approx(chance)
+    assert rule(name, rate).sampling_rate(hospitals) == pytest.approx(chance)

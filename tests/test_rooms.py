@@ -13,7 +13,7 @@ OUTER = {"attacks", "cli", "report", "runs", "studies", "tracking"}  # rooms aro
 METHOD = {
     "clipping", "engines", "errors", "experiment", "federation", "hospital", "intermediary", "local",
     "mechanism", "messages", "models", "noise", "participation", "privacy", "server_optimizers", "settings",
-    "tasks",
+    "tasks", "update_map",
 }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def of_silodp(name: str) -> str:
         ({"errors"}, set()),
         ({"noise"}, {"noise", "errors"}),
         ({"privacy"}, {"privacy", "errors"}),
-        ({"messages"}, {"errors", "privacy"}),  # a plan names the events that it will cause
+        ({"messages"}, {"errors", "privacy", "update_map"}),  # a plan names the events that it will cause
         (METHOD, METHOD | {"cohorts", "files"}),
     ],
 )

@@ -11,28 +11,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from silodp.clipping import ClippingRule
     from silodp.cohorts import Cohort, Examples, HospitalData
     from silodp.errors import InputError
     from silodp.experiment import Experiment
+    from silodp.intermediary import IntermediaryRule
     from silodp.models.norm import with_norm
     from silodp.privacy.accountants import Epsilon
     from silodp.runs.build import Parts, build
     from silodp.runs.training import Result, resume, train
-    from silodp.server_optimizers import Preparation, ServerOptimizer
+    from silodp.server_optimizers import ServerOptimizer
+    from silodp.update_map import UpdateMap
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClippingRule",
     "Cohort",
     "Epsilon",
     "Examples",
     "Experiment",
     "HospitalData",
     "InputError",
+    "IntermediaryRule",
     "Parts",
-    "Preparation",
     "Result",
     "ServerOptimizer",
+    "UpdateMap",
     "build",
     "resume",
     "train",
@@ -40,16 +45,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ClippingRule": "silodp.clipping",
     "Cohort": "silodp.cohorts",
     "Epsilon": "silodp.privacy.accountants",
     "Examples": "silodp.cohorts",
     "Experiment": "silodp.experiment",
     "HospitalData": "silodp.cohorts",
     "InputError": "silodp.errors",
+    "IntermediaryRule": "silodp.intermediary",
     "Parts": "silodp.runs.build",
-    "Preparation": "silodp.server_optimizers",
     "Result": "silodp.runs.training",
     "ServerOptimizer": "silodp.server_optimizers",
+    "UpdateMap": "silodp.update_map",
     "build": "silodp.runs.build",
     "resume": "silodp.runs.training",
     "train": "silodp.runs.training",

@@ -1,70 +1,138 @@
-"""The clip bound C: how an update is scaled to it, and how it moves from round to round."""
+"""Where the clip bound C on one intermediary's update comes from, and how it moves from round to round.
+
+A rule is one class: its settings, its code, and what ε does not cover. The mechanism derives the events from
+what the class says of itself.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
-from silodp.settings import ClippingSettings
+from silodp.settings import Positive, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MEDIAN_CAP = 25.0
 """The authors' program never lets the median bound exceed this."""
 
-ROUNDING = 1 - 1e-6
-"""Scaled updates end this much below C, so that single-precision rounding cannot lift them above it."""
 
+class ClippingRule(Rule):
+    """The bound C on the L2 norm of one intermediary's update.
 
-def norm(update: Tensor) -> Tensor:
-    """L2 norm, summed in double precision: the guarantee rests on it."""
-    return torch.linalg.vector_norm(update, dtype=torch.float64)  # type: ignore[no-any-return]
+    Guarantee: a rule sees releases only, so what it does with them costs nothing. The one exception is a rule
+    that `rehearses`: it reads un-noised norms, and the mechanism's events and every list beside an ε say so.
 
-
-SMALLEST = 1e-30
-"""A factor below this would lose its digits in single precision; so huge an update is not worth keeping."""
-
-
-def clip_factor(norms: Tensor, bound: float) -> Tensor:
-    """What to multiply updates by so that their norm is at most `bound`: 1 where it already is."""
-    factor = ROUNDING * bound / norms
-    return torch.where(norms <= bound, 1.0, torch.where(factor < SMALLEST, 0.0, factor))
-
-
-def first_bound(settings: ClippingSettings) -> float | None:
-    """C of round one; None where each round's C is the median of its own norms."""
-    if settings.rule == "median":
-        return None
-    return math.inf if settings.rule == "none" else settings.bound
-
-
-def median_bound(norms: Tensor) -> float:
-    """The exact median of this round's norms, as in the authors' program. Not private."""
-    return min(float(norms.median()), MEDIAN_CAP)
-
-
-def next_bound(settings: ClippingSettings, bound: float | None, fraction_below: float | None) -> float | None:
-    """C of the next round: C·exp(−η(b̃ − γ)) for the private quantile (Andrew et al. 2021).
-
-    b̃ is the released (noised) fraction of updates with norm ≤ C. More than γ of them below C means
-    that C is too large, and it shrinks.
+    Attributes:
+        bounded: whether there is a C at all; noise protects nobody without.
+        releases_bits: whether the fraction of norms ≤ C is released, with noise.
+        rehearses: whether C comes from the norms of the very round, in process only.
     """
-    if settings.rule != "quantile" or bound is None or fraction_below is None:
+
+    section: ClassVar[str] = "clipping"
+    usual: ClassVar[str] = "quantile"
+    bounded: ClassVar[bool] = True
+    releases_bits: ClassVar[bool] = False
+    rehearses: ClassVar[bool] = False
+    rule: str
+
+    @property
+    def uncovered(self) -> str:
+        return f"the clip bound: from un-noised norms (clipping.rule = {self.rule})" if self.rehearses else ""
+
+    def first_bound(self) -> float | None:
+        """C of round one; None where a rehearsal finds it in each round."""
+        raise NotImplementedError
+
+    def next_bound(self, bound: float | None, fraction_below: float | None) -> float | None:
+        """C of the next round.
+
+        Args:
+            bound: C of this round; None where a rehearsal found it.
+            fraction_below: the released, noised fraction of updates with norm ≤ C; None where none was.
+        """
         return bound
-    fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of its range
-    return bound * math.exp(-settings.learning_rate * (fraction - settings.quantile))
+
+    def rehearsed_bound(self, norms: Tensor) -> float:
+        """C of this round from the (n,) un-noised norms of its updates, for a rule that `rehearses`."""
+        raise NotImplementedError
+
+    def multipliers(self, noise_multiplier: float) -> tuple[float, float]:
+        """A round's privacy divided: the noise multipliers of the update and of the bits «norm ≤ C».
+
+        z_u^-2 + z_b^-2 must be z^-2 at most, which the mechanism checks; z_b is 0 without bits.
+        """
+        return noise_multiplier, 0.0
 
 
-def share_noise(noise_multiplier: float, bit_share: float) -> tuple[float, float]:
-    """Divides one round's privacy between the update and the quantile bits.
+class NoClipping(ClippingRule):
+    """No bound: for runs without privacy."""
 
-    Two Gaussian releases with multipliers z_u and z_b together are one with z, where
-    z^-2 = z_u^-2 + z_b^-2. The bits get the share s of z^-2. One bit, centred, moves their sum by ½, so
-    the noise on that sum is σ_b = z_b/2, and z_u = (z^-2 − (2σ_b)^-2)^-½ as in Andrew et al.
+    bounded: ClassVar[bool] = False
+    rule: Literal["none"] = "none"
 
-    Returns:
-        (z_u, z_b).
-    """
-    if noise_multiplier == 0:
-        return 0.0, 0.0
-    return noise_multiplier / math.sqrt(1 - bit_share), noise_multiplier / math.sqrt(bit_share)
+    def first_bound(self) -> float:
+        return math.inf
+
+
+class FixedClipping(ClippingRule):
+    """C as it is given, in every round."""
+
+    rule: Literal["fixed"] = "fixed"
+    bound: Positive = 1.0
+
+    def first_bound(self) -> float:
+        return self.bound
+
+
+class MedianClipping(ClippingRule):
+    """C is the exact median of each round's norms, as in the authors' program. Not private."""
+
+    rehearses: ClassVar[bool] = True
+    rule: Literal["median"] = "median"
+    bound: Positive = 1.0  # used only if nobody answers
+
+    @property
+    def uncovered(self) -> str:
+        return "the clip bound: the exact median of the norms (clipping.rule = median)"
+
+    def first_bound(self) -> None:
+        return None
+
+    def rehearsed_bound(self, norms: Tensor) -> float:
+        return min(float(norms.median()), MEDIAN_CAP) if len(norms) else self.bound
+
+
+class QuantileClipping(ClippingRule):
+    """C follows a quantile of the norms through noised bits (Andrew et al. 2021)."""
+
+    releases_bits: ClassVar[bool] = True
+    rule: Literal["quantile"] = "quantile"
+    bound: Positive = 1.0  # C of round one
+    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    learning_rate: Positive = 0.2
+    bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05  # of each round's privacy, for the bits
+
+    def first_bound(self) -> float:
+        return self.bound
+
+    def next_bound(self, bound: float | None, fraction_below: float | None) -> float | None:
+        """C·exp(−η(b̃ − γ)): more than γ of the norms below C means that C is too large, and it shrinks."""
+        if bound is None or fraction_below is None:
+            return bound
+        fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of its range
+        return bound * math.exp(-self.learning_rate * (fraction - self.quantile))
+
+    def multipliers(self, noise_multiplier: float) -> tuple[float, float]:
+        """The bits get the share s of z^-2.
+
+        Two Gaussian releases with multipliers z_u and z_b together are one with z, where z^-2 = z_u^-2 +
+        z_b^-2. One bit, centred, moves their sum by ½, so the noise on that sum is σ_b = z_b/2, and
+        z_u = (z^-2 − (2σ_b)^-2)^-½ as in Andrew et al.
+        """
+        if noise_multiplier == 0:
+            return 0.0, 0.0
+        return noise_multiplier / math.sqrt(1 - self.bit_share), noise_multiplier / math.sqrt(self.bit_share)

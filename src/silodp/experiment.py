@@ -6,27 +6,33 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from silodp.clipping import ClippingRule, QuantileClipping
 from silodp.errors import InputError
 from silodp.files import read_text
+from silodp.intermediary import ClosedForm, IntermediaryRule
+from silodp.participation import Everyone, ParticipationRule
+from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
-    ClippingSettings,
     CohortSettings,
     Count,
-    IntermediarySettings,
     LocalSettings,
     ModelSettings,
-    ParticipationSettings,
     PrivacySettings,
-    ServerSettings,
+    Rule,
     Settings,
+    first_sentence,
 )
 
-LONGEST = 200  # characters of a value in an error
+RULES: dict[str, type[Rule]] = {
+    one.section: one for one in (IntermediaryRule, ClippingRule, ServerRule, ParticipationRule)
+}
+"""The sections whose first setting is a choice among rules."""
+
 PRESETS = Path(__file__).parent / "presets"
 
 COHORT_TASKS = {
@@ -52,18 +58,24 @@ class Experiment(Settings):
     cohort: CohortSettings = CohortSettings()
     model: ModelSettings = ModelSettings()
     local: LocalSettings = LocalSettings()
-    intermediaries: IntermediarySettings = IntermediarySettings()
-    clipping: ClippingSettings = ClippingSettings()
+    intermediaries: Annotated[SerializeAsAny[IntermediaryRule], BeforeValidator(IntermediaryRule.chosen)] = (
+        ClosedForm()
+    )
+    clipping: Annotated[SerializeAsAny[ClippingRule], BeforeValidator(ClippingRule.chosen)] = (
+        QuantileClipping()
+    )
     privacy: PrivacySettings = PrivacySettings()
     budget: BudgetSettings | None = None
-    server: ServerSettings = ServerSettings()
-    participation: ParticipationSettings = ParticipationSettings()
+    server: Annotated[SerializeAsAny[ServerRule], BeforeValidator(ServerRule.chosen)] = FedAvg()
+    participation: Annotated[SerializeAsAny[ParticipationRule], BeforeValidator(ParticipationRule.chosen)] = (
+        Everyone()
+    )
 
     def __init__(self, **settings: Any) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise InputError(_first_sentence(error)) from None
+            raise InputError(first_sentence(error, Experiment)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -86,15 +98,11 @@ class Experiment(Settings):
     def _parts_fit_together(self) -> Self:
         if self.privacy.level == "sample":
             self._refuse_with_sample_level()
-        elif self.clipping.rule == "none" and self.privacy.noise_multiplier > 0:
+        elif not self.clipping.bounded and self.privacy.noise_multiplier > 0:
             raise ValueError(
-                f"clipping.rule = none with privacy.noise_multiplier = {self.privacy.noise_multiplier}: "
-                "noise protects nobody without a bound; set clipping.rule, or privacy.noise_multiplier=0"
-            )
-        if self.server.noise_correction and self.server.optimizer != "fedadam":
-            raise ValueError(
-                f"server.noise_correction = true with server.optimizer = {self.server.optimizer}: "
-                "it corrects fedadam's second moment only; set server.optimizer=fedadam or leave it out"
+                f"clipping.rule = {self.clipping.rule} with privacy.noise_multiplier = "
+                f"{self.privacy.noise_multiplier}: noise protects nobody without a bound; "
+                "set clipping.rule, or privacy.noise_multiplier=0"
             )
         task = COHORT_TASKS.get(self.cohort.kind, self.task)
         if self.task != task:
@@ -106,20 +114,15 @@ class Experiment(Settings):
 
     def _refuse_with_sample_level(self) -> None:
         """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
-        parts, rule = self.intermediaries, self.participation.rule
+        parts, clipping, drawn = self.intermediaries, self.clipping, self.participation
+        one_part = parts.asked == 1 and not parts.uncovered
         for field, value, fits, instead, why in (
             ("model.norm", self.model.norm, self.model.norm != "batch", "group", "BatchNorm mixes images"),
             ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", "hospitals are not split"),
-            ("intermediaries.count", parts.count, parts.count == 1, 1, "hospitals are not split"),
-            (
-                "clipping.rule",
-                self.clipping.rule,
-                self.clipping.rule == "none",
-                "none",
-                "gradients are clipped",
-            ),
-            ("participation.rule", rule, rule == "all", "all", "a hospital that is away adds no noise"),
-        ):
+            ("intermediaries.count", parts.asked, one_part, 1, "hospitals are not split"),
+            ("clipping.rule", clipping.rule, not clipping.bounded, "none", "gradients are clipped"),
+            ("participation.rule", drawn.rule, not drawn.in_words, "all", "one that is away adds no noise"),
+        ):  # fmt: skip
             if not fits:
                 raise ValueError(
                     f"{field} = {value} with privacy.level = sample: {why}; set {field}={instead}"
@@ -155,9 +158,13 @@ class Experiment(Settings):
 
     @classmethod
     def build(cls, tree: Mapping[str, Any], changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
-        """Validates a tree of settings after changing some of them; the way in for presets and Python."""
+        """Validates a tree of settings after changing some of them; the way in for presets and Python.
+
+        Where a change names another rule, what the tree says of the former one goes.
+        """
         tree = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
-        pairs = changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes)
+        pairs = list(changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes))
+        _drop_other_rules(tree, pairs)
         for key, value in pairs:
             _put(tree, key, value)
         return cls(**tree)
@@ -199,8 +206,7 @@ class Experiment(Settings):
         if self.budget is not None and self.budget.delta is None:
             changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:
-            rates = {"fedadam": 0.03, "dp2-rmsprop": 1e-4 if self.is_private else 1e-3}
-            changes["server.learning_rate"] = rates.get(self.server.optimizer, 1.0)
+            changes["server.learning_rate"] = self.server.usual_rate(private=self.is_private)
         return self.build(self.model_dump(exclude_none=True), changes)
 
     def to_toml(self) -> str:
@@ -217,7 +223,7 @@ def cohort_settings(path: Path, changes: Sequence[str]) -> CohortSettings:
     try:
         return CohortSettings(**tree["cohort"])
     except ValidationError as error:
-        raise InputError(f"cohort.{_first_sentence(error, CohortSettings)}") from None
+        raise InputError(f"cohort.{first_sentence(error, CohortSettings)}") from None
 
 
 def delta_by_rule(hospitals: int) -> float:
@@ -248,27 +254,10 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _first_sentence(error: ValidationError, model: type[Settings] | None = None) -> str:
-    """Pydantic's first finding as one line that names the field, the value and the way out."""
-    finding = error.errors()[0]
-    field = ".".join(str(part) for part in finding["loc"])
-    if finding["type"] == "extra_forbidden":
-        section: Any = (model or Experiment).model_fields
-        for part in finding["loc"][:-1]:
-            kind = section[str(part)].annotation
-            section = next(choice for choice in (kind, *get_args(kind)) if hasattr(choice, "model_fields"))
-            section = section.model_fields
-        return f"{field}: no such setting; there are {', '.join(section)}"
-    if finding["type"] == "value_error" and not field:
-        return str(finding["ctx"]["error"])
-    message = finding["msg"][0].lower() + finding["msg"][1:]
-    return f"{field} = {_short(finding['input'])}: {message}"
-
-
-def _short(value: Any) -> str:
-    """A value as it was given; of a long one the beginning and the end."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number too long to be written, brackets without end
-        return "a value without end"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
+def _drop_other_rules(tree: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> None:
+    """Takes out of `tree` what is no setting of the rules that `changes` name."""
+    named = dict(changes)
+    for section, base in RULES.items():
+        rule, settings = base.known.get(str(named.get(f"{section}.{base.key}"))), tree.get(section)
+        if rule is not None and isinstance(settings, dict):
+            tree[section] = {key: value for key, value in settings.items() if key in rule.model_fields}

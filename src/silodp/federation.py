@@ -10,25 +10,25 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from silodp.clipping import first_bound, median_bound, next_bound
 from silodp.cohorts.cohort import Cohort
 from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.intermediary import estimates, first_count, next_count, room, split_sizes
+from silodp.local.splitting import capped as capped_at
+from silodp.local.splitting import room, split_sizes
 from silodp.local.trainer import batch_count, planned_steps, step_normaliser
 from silodp.mechanism import LocalNoise, Mechanism, Unprotected
 from silodp.messages import Release, RoundPlan
 from silodp.noise.streams import NoiseSource, seeded_noise, system_noise
-from silodp.participation import expected_hospitals, participants, sampling_rate
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.server_optimizers import ServerOptimizer, server_optimizer
+from silodp.server_optimizers import ServerOptimizer
 
 
 @dataclass
@@ -76,19 +76,18 @@ class Federation:
         experiment, expected = self.experiment, self.mechanism.expected_hospitals
         for number in range(state.round + 1, experiment.rounds + 1):
             started = time.perf_counter()
-            measures = experiment.is_private and estimates(experiment.intermediaries, number)
+            measures = experiment.is_private and experiment.intermediaries.reads(number)
             measures_only = measures and number == 1
 
             # The server sends θ, C and v; hospitals train their intermediaries and clip (Eq. 1).
-            ready = self.optimizer.prepare(state.optimizer)
-            bound = state.clip_bounds[ready.phase]
+            scale = self.optimizer.prepare(state.optimizer)
+            bound = state.clip_bounds[scale.phase]
             plan = RoundPlan(
                 round=number,
                 parameters=state.parameters,
                 intermediaries=state.intermediaries,
                 clip_bound=bound,
-                divisor=ready.divisor,
-                normalise_steps=ready.normalise_steps,
+                update_map=scale,
                 events=self.mechanism.events(number, state.intermediaries, bound, measures),
                 model=self.model,
             )
@@ -97,7 +96,10 @@ class Federation:
             if not self._affords(state, ledger, number, plan.events):
                 return
             if bound is None:  # the authors' program: C is the median of this round's norms
-                plan = replace(plan, clip_bound=self._median(self.engine.rehearse(plan, asked)))
+                if not experiment.clipping.rehearses:
+                    raise ValueError(f"clipping.rule = {experiment.clipping.rule}: it names no C")
+                norms = self.engine.rehearse(plan, asked)
+                plan = replace(plan, clip_bound=experiment.clipping.rehearsed_bound(norms))
             # The mechanism: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
             answers = self.engine.train(plan, asked, diagnose=measures or experiment.diagnostics)
             release, unprotected = self.mechanism.decode(
@@ -109,16 +111,17 @@ class Federation:
 
             # Everything from here on is post-processing of the release.
             if not measures_only:
+                mean, std = scale.decode(release.mean, release.noise_std, partial(self._mean_reach, plan))
                 state.parameters, state.optimizer = self.optimizer.step(
-                    state.optimizer, state.parameters, release.mean, release.noise_std, self._mean_steps(plan)
+                    state.optimizer, state.parameters, mean, std
                 )
-            state.clip_bounds[ready.phase] = next_bound(experiment.clipping, bound, release.fraction_below)
+            state.clip_bounds[scale.phase] = experiment.clipping.next_bound(bound, release.fraction_below)
             capped = state.capped
             # Preconditioned updates have other norms: their ratio says nothing of the plain rounds' v.
-            if measures and unprotected is not None and ready.phase == "plain":
+            if measures and unprotected is not None and scale.phase == "plain":
                 ratio = unprotected.ratio
-                wanted = next_count(experiment.intermediaries, plan.intermediaries, number, ratio, expected)
-                state.intermediaries, state.capped = self._cap(wanted)
+                wanted = experiment.intermediaries.next_count(plan.intermediaries, number, ratio, expected)
+                state.intermediaries, state.capped = capped_at(wanted, self.room)
             state.round = number
             seconds = time.perf_counter() - started
             yield Round(plan, asked, release, unprotected, not measures_only, capped, seconds)
@@ -126,11 +129,11 @@ class Federation:
     def first_state(self, parameters: Tensor) -> State:
         """Before round one."""
         settings, private = self.experiment.intermediaries, self.experiment.privacy
-        wanted = first_count(
-            settings, private.noise_multiplier, len(parameters), self.mechanism.expected_hospitals
+        wanted = settings.first_count(
+            private.noise_multiplier, len(parameters), self.mechanism.expected_hospitals
         )
-        intermediaries, capped = self._cap(wanted)
-        if capped and settings.rule != "closed-form":
+        intermediaries, capped = capped_at(wanted, self.room)
+        if capped and settings.asked is not None:
             smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(
                 f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images,"
@@ -141,7 +144,7 @@ class Federation:
             0,
             parameters,
             self.optimizer.init(parameters),
-            dict.fromkeys(("plain", "preconditioned"), first_bound(self.experiment.clipping)),
+            dict.fromkeys(("plain", "preconditioned"), self.experiment.clipping.first_bound()),
             intermediaries,
             capped,
             str(self.experiment.seed) if self.experiment.privacy.reproducible else secrets.token_hex(32),
@@ -149,11 +152,7 @@ class Federation:
         self._refuse_hopeless(state)
         return state
 
-    def _cap(self, wanted: int) -> tuple[int, bool]:
-        most = min(self.room.values())
-        return min(wanted, most), wanted > most
-
-    def _mean_steps(self, plan: RoundPlan) -> float:
+    def _mean_reach(self, plan: RoundPlan) -> float:
         """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""
         local = self.experiment.local
         steps = [
@@ -163,11 +162,8 @@ class Federation:
         ]
         return sum(steps) / len(steps)
 
-    def _median(self, norms: Tensor) -> float:
-        return median_bound(norms) if len(norms) else self.experiment.clipping.bound
-
     def _participants(self, state: State, number: int) -> tuple[str, ...]:
-        return participants(self.experiment.participation, list(self.hospitals), state.draws, number)
+        return self.experiment.participation.participants(list(self.hospitals), state.draws, number)
 
     def _noise(self, number: int) -> NoiseSource:
         return (
@@ -229,7 +225,7 @@ def build_federation(
         model: what the parameters mean, see `FlatModel.identity`.
         optimizer: in place of the experiment's.
     """
-    members = cohort.hospitals[: experiment.participation.members]
+    members = experiment.participation.training(cohort.hospitals)
     sizes = {hospital.name: len(hospital.train) for hospital in members}
     for name, size in sizes.items():
         if size < experiment.intermediaries.min_samples:
@@ -242,7 +238,7 @@ def build_federation(
         sizes,
         room(members, experiment.intermediaries.min_samples),
         engine,
-        optimizer or server_optimizer(experiment.server),
+        optimizer or experiment.server.make(),
         mechanism,
         model,
         build_budget(experiment),
@@ -265,8 +261,8 @@ def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
         0.0 if by_hospitals else experiment.privacy.noise_multiplier,
         experiment.clipping,
         participation,
-        expected_hospitals(participation, len(sizes)),
-        sampling_rate(participation, len(sizes)),
+        participation.expected_hospitals(len(sizes)),
+        participation.sampling_rate(len(sizes)),
         _local_noise(experiment, sizes) if by_hospitals else None,
         experiment.local.keeps_state,
     )

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from silodp.clipping import norm
 from silodp.cohorts.cohort import HospitalData
-from silodp.intermediary import split, split_sizes
+from silodp.local.clip import norm
 from silodp.local.sketch import sketch
+from silodp.local.splitting import split, split_sizes
 from silodp.local.trainer import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
@@ -109,10 +109,7 @@ class Hospital:
                 loss = torch.full((), math.nan, device=trainer.device)
                 trainer.model.values.fill_(math.nan)
             update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
-            if plan.normalise_steps:
-                update /= step_normaliser(steps[number], trainer.settings)
-            if plan.divisor is not None:
-                update /= plan.divisor
+            update = plan.update_map.encode(update, step_normaliser(steps[number], trainer.settings))
             trained.losses.append(loss)
             if diagnose:
                 trained.sketches.append(sketch(update, self._signs))

@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from silodp.clipping import clip_factor, norm, share_noise
+from silodp.clipping import ClippingRule
 from silodp.intermediary import Ratio
+from silodp.local.clip import clip_factor, norm
 from silodp.local.sketch import cosines, signs, sketch
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource
+from silodp.participation import ParticipationRule
 from silodp.privacy.events import Event
-from silodp.settings import ClippingSettings, ParticipationSettings
 
 _BIT_LATTICE = 2.0**-20
 """The quantile bits are halves; their noise is rounded to multiples of this."""
@@ -71,8 +72,8 @@ class Mechanism:
     """
 
     noise_multiplier: float
-    clipping: ClippingSettings
-    participation: ParticipationSettings
+    clipping: ClippingRule
+    participation: ParticipationRule
     expected_hospitals: float
     sampling_rate: float = 1.0
     local: LocalNoise | None = None
@@ -89,7 +90,6 @@ class Mechanism:
             clip_bound: C; None where it will be the median of the round's norms.
             estimates: whether the rule for v will read the un-noised ratio; then an event says so.
         """
-        rule = self.participation.rule
         update = Event(
             round=round_,
             released="model update",
@@ -97,7 +97,7 @@ class Mechanism:
             noise_multiplier=self._multipliers[0],
             contributions=intermediaries,
             clip_bound=clip_bound if clip_bound and math.isfinite(clip_bound) else None,
-            participation="fraction-kept" if rule == "fraction" and self.stateful else rule,
+            participation=self.participation.accounted_as(stateful=self.stateful),
             sampling_rate=self.sampling_rate,
         )
         if self.local is not None:
@@ -113,10 +113,10 @@ class Mechanism:
                 ),
             )
         events = [update]
-        if self.clipping.rule == "quantile":
+        if self.clipping.releases_bits:
             events.append(replace(update, released="clip quantile", noise_multiplier=self._multipliers[1]))
         unprotected = replace(update, protected=False, noise_multiplier=0.0)
-        if self.clipping.rule == "median":
+        if self.clipping.rehearses:
             events.append(replace(unprotected, released="median norm"))
         if estimates:
             events.append(replace(unprotected, released="noise ratio"))
@@ -125,9 +125,15 @@ class Mechanism:
     @property
     def _multipliers(self) -> tuple[float, float]:
         """Of the update and of the quantile bits; together they are z."""
-        if self.clipping.rule == "quantile":
-            return share_noise(self.noise_multiplier, self.clipping.bit_share)
-        return self.noise_multiplier, 0.0
+        update, bits = self.clipping.multipliers(self.noise_multiplier)
+        releases = (update, bits) if self.clipping.releases_bits else (update,)
+        mu = math.hypot(*(1 / one if one else math.inf for one in releases))
+        if self.noise_multiplier and mu * self.noise_multiplier > 1 + 1e-9:  # a rule spends z at most
+            raise ValueError(
+                f"clipping.rule = {self.clipping.rule}: noise multipliers {update:g} and {bits:g} are less "
+                f"noise than the round's {self.noise_multiplier:g}"
+            )
+        return update, bits
 
     def encode(self, plan: RoundPlan, updates: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         """At a hospital: clips its intermediaries' updates, sums them, and rounds the sum to the lattice.
@@ -224,7 +230,7 @@ class Mechanism:
 
         released = {"model update": _digest(mean)}
         fraction_below = None
-        if self.clipping.rule == "quantile":
+        if self.clipping.releases_bits:
             # One centred bit moves the sum by ½, so the noise that makes it z_b is z_b/2.
             bits = total[size:].cpu() * _BIT_LATTICE
             steps = noise(bits, "clip quantile", 1).mul_(bit_multiplier / 2 / _BIT_LATTICE).round_()

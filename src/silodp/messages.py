@@ -19,6 +19,7 @@ from torch import Tensor
 
 from silodp.errors import InputError
 from silodp.privacy.events import Event, read_event
+from silodp.update_map import UpdateMap
 
 _HEADER = struct.Struct("<Q")  # safetensors begin with the length of their header
 
@@ -35,8 +36,7 @@ class RoundPlan:
         intermediaries: v, the same for every hospital.
         clip_bound: C, infinite without one; None only before a rehearsal, which finds the median of this
             round's norms (the authors' program; in process only).
-        divisor: (d,) DP²-RMSProp's preconditioner; updates are divided by it before they are clipped.
-        normalise_steps: FedNova; updates are divided by their local steps before they are clipped.
+        update_map: what of an update travels, and in which scale.
         events: what carrying it out will release: a hospital can check them against what it allows.
         model: what the numbers mean: a digest of the parameters' names and shapes and of the frozen ones.
     """
@@ -45,8 +45,7 @@ class RoundPlan:
     parameters: Tensor
     intermediaries: int
     clip_bound: float | None
-    divisor: Tensor | None = None
-    normalise_steps: bool = False
+    update_map: UpdateMap = field(default_factory=UpdateMap)
     events: tuple[Event, ...] = ()
     model: str = ""
 
@@ -54,18 +53,19 @@ class RoundPlan:
     def digest(self) -> str:
         """Of all of it; an answer names the plan that it answers by this."""
         hashed = hashlib.sha256(json.dumps(self._public(), sort_keys=True).encode())
-        for tensor in (self.parameters, self.divisor):
+        for tensor in (self.parameters, self.update_map.divisor):
             if tensor is not None:
                 hashed.update(tensor.detach().cpu().contiguous().numpy().data)
         return hashed.hexdigest()
 
     def _public(self) -> dict[str, Any]:
-        fields = ("round", "intermediaries", "clip_bound", "normalise_steps", "model")
+        fields = ("round", "intermediaries", "clip_bound", "model")
         events = [asdict(event) for event in self.events]
-        return {name: getattr(self, name) for name in fields} | {"events": events}
+        own = {"per_step": self.update_map.per_step, "events": events}
+        return {name: getattr(self, name) for name in fields} | own
 
     def to_bytes(self) -> bytes:
-        divisor = {} if self.divisor is None else {"divisor": self.divisor}
+        divisor = {} if self.update_map.divisor is None else {"divisor": self.update_map.divisor}
         return _packed("plan", self._public(), {"parameters": self.parameters} | divisor)
 
     @classmethod
@@ -74,14 +74,16 @@ class RoundPlan:
         public, tensors = _unpacked("plan", data)
         try:
             events = tuple(read_event(one) for one in public.pop("events"))
-            fields: dict[str, Any] = {**public, **tensors}
-            plan = cls(**fields, events=events)
+            scale = UpdateMap(public.pop("per_step"), tensors.get("divisor"))
+            known = tensors.keys() <= {"parameters", "divisor"}
+            plan = cls(parameters=tensors["parameters"], **public, update_map=scale, events=events)
             sizes = [tensor.shape for tensor in tensors.values()]
             fits = (
                 _is_count(plan.round)
                 and _is_count(plan.intermediaries)
                 and (type(plan.clip_bound) is float and plan.clip_bound > 0)
-                and type(plan.normalise_steps) is bool
+                and type(scale.per_step) is bool
+                and known
                 and type(plan.model) is str
                 and all(size == sizes[0] and len(size) == 1 for size in sizes)
                 and all(tensor.dtype == torch.float32 for tensor in tensors.values())

@@ -1,39 +1,30 @@
 """What the server does with a released mean g. All of it is post-processing and costs no privacy.
 
-Each optimizer is three plain functions over plain state (a dict of tensors and numbers):
-`init`, `prepare` (what hospitals must know before they clip) and `step`.
+Each optimizer is three plain functions over plain state (a dict of tensors and numbers): `init`, `prepare`
+(the map of what hospitals send) and `step`. A rule of the section `server` is one class: its
+settings, and `make`, which gives the three functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
 from silodp.errors import InputError
-from silodp.settings import ServerSettings
+from silodp.settings import Count, Positive, Rule
+from silodp.update_map import UpdateMap
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 State = dict[str, Any]
 
 DP2_EPSILON = 1e-7
 
-
-@dataclass(frozen=True)
-class Preparation:
-    """What hospitals do to their updates before clipping; public.
-
-    Updates divided by a preconditioner have other norms, so each phase has a clip bound of its own.
-    """
-
-    divisor: Tensor | None = None
-    normalise_steps: bool = False
-
-    @property
-    def phase(self) -> str:
-        return "plain" if self.divisor is None else "preconditioned"
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -42,116 +33,153 @@ class ServerOptimizer:
 
     Attributes:
         init: the state before round one, from the (d,) parameters.
-        step: (state, parameters, mean, noise_std, mean_steps) → the new parameters and state; new tensors.
-            `mean` (d,) is what was released, `noise_std` the standard deviation of its noise, `mean_steps`
-            the mean of the local steps over all intermediaries.
-        prepare: what hospitals do to their updates before they clip them; default: nothing.
+        step: (state, parameters, mean, noise_std) → the new parameters and state; new tensors. `mean` (d,)
+            is what was released, after the map's `decode`; `noise_std` the standard deviation of its noise.
+        prepare: the map of this round's updates, from the state; default: they travel as they are.
     """
 
     init: Callable[[Tensor], State]
-    step: Callable[[State, Tensor, Tensor, float, float], tuple[Tensor, State]]
-    prepare: Callable[[State], Preparation] = lambda state: Preparation()
+    step: Callable[[State, Tensor, Tensor, float], tuple[Tensor, State]]
+    prepare: Callable[[State], UpdateMap] = lambda state: UpdateMap()
 
 
-def server_optimizer(settings: ServerSettings) -> ServerOptimizer:
-    """The optimizer that resolved `settings` name."""
-    rate = settings.learning_rate
-    if rate is None:
-        raise ValueError("server.learning_rate is not resolved")
-    if settings.optimizer == "custom":
+class ServerRule(Rule):
+    """What the server does with the released mean."""
+
+    section: ClassVar[str] = "server"
+    key: ClassVar[str] = "optimizer"
+    usual: ClassVar[str] = "fedavg"
+    optimizer: str
+    learning_rate: Positive | None = None
+
+    def usual_rate(self, *, private: bool) -> float:
+        """The learning rate where none is given."""
+        return 1.0
+
+    def make(self) -> ServerOptimizer:
+        """The optimizer of resolved settings."""
+        raise NotImplementedError
+
+    @property
+    def rate(self) -> float:
+        if self.learning_rate is None:
+            raise ValueError("server.learning_rate is not resolved")
+        return self.learning_rate
+
+
+class Custom(ServerRule):
+    """One that was given from Python."""
+
+    optimizer: Literal["custom"] = "custom"
+
+    def make(self) -> ServerOptimizer:
         raise InputError(
             "server.optimizer = custom: this experiment was given its optimizer from Python; "
             "run it with silodp.train(experiment, server_optimizer=…)"
         )
-    if settings.optimizer == "fedadam":
-        return _fedadam(settings, rate)
-    if settings.optimizer == "fednova":
-        return _fednova(rate)
-    if settings.optimizer == "dp2-rmsprop":
-        return _dp2_rmsprop(settings, rate)
-    return _fedavg(rate)
 
 
-def _fedavg(rate: float) -> ServerOptimizer:
+class FedAvg(ServerRule):
     """θ += g (McMahan et al. 2018)."""
 
-    def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
-        return parameters + rate * mean, state
+    optimizer: Literal["fedavg"] = "fedavg"
 
-    return ServerOptimizer(lambda parameters: {}, step)
+    def make(self) -> ServerOptimizer:
+        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
+            return parameters + self.rate * mean, state
+
+        return ServerOptimizer(lambda parameters: {}, step)
 
 
-def _fedadam(settings: ServerSettings, rate: float) -> ServerOptimizer:
-    """m, u ← moments of g; θ += lr·m/(√u + τ) (Reddi et al. 2021).
+class FedAdam(ServerRule):
+    """m, u ← moments of g; θ += lr·m/(√u + τ) (Reddi et al. 2021)."""
 
-    `bias_correction` divides by 1 − β^t. `noise_correction` is DP-AdamBC (Tang et al. 2024): g² carries
-    the noise's variance σ², which is known, so as much of σ² as has flowed into u is taken out again.
+    optimizer: Literal["fedadam"] = "fedadam"
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-9  # added to √u
+    bias_correction: bool = False  # divide by 1 − β^t
+    # DP-AdamBC (Tang et al. 2024): g² carries the noise's variance σ², which is known, so as much of σ² as
+    # has flowed into u is taken out again.
+    noise_correction: bool = False
+
+    def usual_rate(self, *, private: bool) -> float:
+        return 0.03
+
+    def make(self) -> ServerOptimizer:
+        def init(parameters: Tensor) -> State:
+            zeros = parameters.new_zeros(parameters.shape)
+            return {"first": zeros, "second": zeros.clone(), "noise": 0.0, "steps": 0}
+
+        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
+            beta1, beta2 = self.beta1, self.beta2
+            first = beta1 * state["first"] + (1 - beta1) * mean
+            second = beta2 * state["second"] + (1 - beta2) * mean**2
+            noise = beta2 * state["noise"] + (1 - beta2) * noise_std**2
+            steps = state["steps"] + 1
+            m, u, noise_in_u = first, second, noise
+            if self.bias_correction:
+                m, u = first / (1 - beta1**steps), second / (1 - beta2**steps)
+                noise_in_u = noise / (1 - beta2**steps)
+            if self.noise_correction:
+                # Never below the noise floor's tenth: what is left of u there is chance, not signal.
+                u = (u - noise_in_u).clamp_min(0.1 * noise_in_u)
+            new = parameters + self.rate * m / (u.sqrt() + self.tau)
+            return new, {"first": first, "second": second, "noise": noise, "steps": steps}
+
+        return ServerOptimizer(init, step)
+
+
+class FedNova(ServerRule):
+    """θ += τ_eff·g, where updates are divided by their steps before they are clipped (Wang et al. 2020).
+
+    The map does both; step counts come from the plan, never from private data.
     """
 
-    def init(parameters: Tensor) -> State:
-        return {
-            "first": torch.zeros_like(parameters),
-            "second": torch.zeros_like(parameters),
-            "noise": 0.0,
-            "steps": 0,
-        }
+    optimizer: Literal["fednova"] = "fednova"
 
-    def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
-        beta1, beta2 = settings.beta1, settings.beta2
-        first = beta1 * state["first"] + (1 - beta1) * mean
-        second = beta2 * state["second"] + (1 - beta2) * mean**2
-        noise = beta2 * state["noise"] + (1 - beta2) * noise_std**2
-        steps = state["steps"] + 1
-        m, u, noise_in_u = first, second, noise
-        if settings.bias_correction:
-            m, u = first / (1 - beta1**steps), second / (1 - beta2**steps)
-            noise_in_u = noise / (1 - beta2**steps)
-        if settings.noise_correction:
-            # Never below the noise floor's tenth: what is left of u there is chance, not signal.
-            u = (u - noise_in_u).clamp_min(0.1 * noise_in_u)
-        new = parameters + rate * m / (u.sqrt() + settings.tau)
-        return new, {"first": first, "second": second, "noise": noise, "steps": steps}
+    def make(self) -> ServerOptimizer:
+        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
+            return parameters + self.rate * mean, state
 
-    return ServerOptimizer(init, step)
+        return ServerOptimizer(lambda parameters: {}, step, lambda state: UpdateMap(per_step=True))
 
 
-def _fednova(rate: float) -> ServerOptimizer:
-    """Updates are divided by their local steps before clipping; the mean is multiplied by τ_eff
-    (Wang et al. 2020). Step counts come from the plan, never from private data."""
-
-    def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
-        return parameters + rate * mean_steps * mean, state
-
-    return ServerOptimizer(lambda parameters: {}, step, lambda state: Preparation(normalise_steps=True))
-
-
-def _dp2_rmsprop(settings: ServerSettings, rate: float) -> ServerOptimizer:
+class DP2RMSProp(ServerRule):
     """Blocks of s plain rounds and s preconditioned rounds in turn (Li et al. 2023).
 
     Plain rounds step θ += g and gather g; their mean's square refreshes the preconditioner A. In
     preconditioned rounds hospitals divide by √A + 1e-7 before they clip, and θ += lr·g.
     """
 
-    def preconditioned(state: State) -> bool:
-        return bool((state["rounds"] // settings.interval) % 2)
+    optimizer: Literal["dp2-rmsprop"] = "dp2-rmsprop"
+    interval: Count = 3  # s, rounds in a block
+    decay: Decay = 0.9  # of A
 
-    def init(parameters: Tensor) -> State:
-        return {"rounds": 0, "gathered": torch.zeros_like(parameters), "second": None}
+    def usual_rate(self, *, private: bool) -> float:
+        return 1e-4 if private else 1e-3
 
-    def prepare(state: State) -> Preparation:
-        return Preparation(divisor=state["second"].sqrt() + DP2_EPSILON if preconditioned(state) else None)
+    def make(self) -> ServerOptimizer:
+        def preconditioned(state: State) -> bool:
+            return bool((state["rounds"] // self.interval) % 2)
 
-    def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float, mean_steps: float) -> Any:
-        rounds, gathered, second = state["rounds"] + 1, state["gathered"], state["second"]
-        if preconditioned(state):
-            parameters = parameters + rate * mean
-        else:
-            parameters = parameters + mean
-            gathered = gathered + mean
-            if rounds % settings.interval == 0:
-                square = (gathered / settings.interval) ** 2
-                second = square if second is None else settings.decay * second + (1 - settings.decay) * square
-                gathered = torch.zeros_like(gathered)
-        return parameters, {"rounds": rounds, "gathered": gathered, "second": second}
+        def init(parameters: Tensor) -> State:
+            return {"rounds": 0, "gathered": parameters.new_zeros(parameters.shape), "second": None}
 
-    return ServerOptimizer(init, step, prepare)
+        def prepare(state: State) -> UpdateMap:
+            return UpdateMap(divisor=state["second"].sqrt() + DP2_EPSILON if preconditioned(state) else None)
+
+        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
+            rounds, gathered, second = state["rounds"] + 1, state["gathered"], state["second"]
+            if preconditioned(state):
+                parameters = parameters + self.rate * mean
+            else:
+                parameters = parameters + mean
+                gathered = gathered + mean
+                if rounds % self.interval == 0:
+                    square = (gathered / self.interval) ** 2
+                    second = square if second is None else self.decay * second + (1 - self.decay) * square
+                    gathered = gathered.new_zeros(gathered.shape)
+            return parameters, {"rounds": rounds, "gathered": gathered, "second": second}
+
+        return ServerOptimizer(init, step, prepare)

@@ -1,13 +1,19 @@
-"""The sections of an experiment: every setting with its meaning and default.
+"""What every section of an experiment is made of, and the sections that have no rules to choose from.
 
-A field that a rule does not use is ignored by it, so `--set clipping.rule=fixed` needs no other change.
+Sections with rules stand beside their rules' code: `clipping.py`, `intermediary.py`, `participation.py`,
+`server_optimizers.py`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from silodp.errors import InputError
+
+LONGEST = 200  # characters of a value in an error
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -16,6 +22,103 @@ Count = Annotated[int, Field(ge=1)]
 
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rule(Settings):
+    """One way to do a thing, among several: its fields are its settings, its methods its code.
+
+    A section's rules are the subclasses of one class, here or anywhere: defining one makes it known under
+    its name, to TOML, to `--set` and to `silodp.train`. A setting that a rule does not have is refused.
+
+    Attributes:
+        section: of the experiment.
+        key: the field that names the rule; each rule has it as a Literal with that default.
+        usual: the rule where none is named.
+        known: the rules by name.
+    """
+
+    section: ClassVar[str]
+    key: ClassVar[str] = "rule"
+    usual: ClassVar[str]
+    known: ClassVar[dict[str, type[Rule]]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if Rule in cls.__bases__:
+            cls.known = {}  # a section
+        elif isinstance(name := cls.name(), str):
+            there = cls.known.get(name, cls)
+            if (there.__module__, there.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise TypeError(f"{cls.section}.{cls.key} = {name}: {there.__module__} has this rule already")
+            cls.known[name] = cls
+
+    @classmethod
+    def name(cls) -> Any:
+        """As in TOML; no text for what several rules have in common."""
+        field = cls.model_fields.get(cls.key)
+        return field.default if field else None
+
+    @property
+    def uncovered(self) -> str:
+        """What ε does not cover where this rule is used, for the list under every ε; empty: nothing."""
+        return ""
+
+    @classmethod
+    def chosen(cls, tree: Any) -> Any:
+        """The rule of a section of settings; anything else as it is, for pydantic to refuse."""
+        if not isinstance(tree, Mapping):
+            return tree
+        name = tree.get(cls.key, cls.usual)
+        rule = cls.known.get(name) if isinstance(name, str) else None
+        if rule is None:
+            raise InputError(
+                f"{cls.section}.{cls.key} = {short(name)}: choose one of {', '.join(cls.known)}, "
+                "or import what defines it first"
+            )
+        return rule.given(tree)
+
+    @classmethod
+    def given(cls, tree: Mapping[str, Any]) -> Self:
+        """This rule with these settings; one that only other rules have is told so."""
+        for setting in tree.keys() - cls.model_fields.keys():
+            if any(setting in other.model_fields for other in cls.known.values()):
+                own = ", ".join(field for field in cls.model_fields if field != cls.key)
+                raise InputError(
+                    f"{cls.section}.{setting} = {short(tree[setting])}: not a setting of "
+                    f"{cls.section}.{cls.key} = {cls.name()}, which has {own or 'none'}; leave it out"
+                )
+        try:
+            return cls(**tree)
+        except ValidationError as error:
+            raise InputError(f"{cls.section}.{first_sentence(error, cls)}") from None
+
+
+def first_sentence(error: ValidationError, model: type[Settings]) -> str:
+    """Pydantic's first finding as one line that names the field, the value and the way out."""
+    finding = error.errors()[0]
+    field = ".".join(str(part) for part in finding["loc"])
+    if finding["type"] == "extra_forbidden":
+        section: Any = model.model_fields
+        for part in finding["loc"][:-1]:
+            kind = section[str(part)].annotation
+            section = next(choice for choice in (kind, *get_args(kind)) if hasattr(choice, "model_fields"))
+            section = section.model_fields
+        return f"{field}: no such setting; there are {', '.join(section)}"
+    if finding["type"] == "value_error":
+        reason = finding["ctx"]["error"]
+        if not field or isinstance(reason, InputError):
+            return str(reason)
+    message = finding["msg"][0].lower() + finding["msg"][1:]
+    return f"{field} = {short(finding['input'])}: {message}"
+
+
+def short(value: Any) -> str:
+    """A value as it was given; of a long one the beginning and the end."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number too long to be written, brackets without end
+        return "a value without end"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
 
 
 class CohortSettings(Settings):
@@ -95,6 +198,10 @@ class ModelSettings(Settings):
     growth: Annotated[int, Field(ge=1, le=256)] = 32
     blocks: tuple[Count, ...] = (6, 12, 24, 16)
     norm: Literal["batch", "group", "instance"] = "batch"
+    affine: bool = False  # whether norm layers have a scale and a shift
+    # What trains and travels: all; norm (scales and shifts), head (the last layer), or patterns of
+    # parameters' names, joined by +, such as "norm+head" or "up.*+head". The rest stays as it starts.
+    trainable: Annotated[str, Field(min_length=1)] = "all"
 
 
 class LocalSettings(Settings):
@@ -115,24 +222,6 @@ class LocalSettings(Settings):
     def keeps_state(self) -> bool:
         """Whether anything lives on at the hospitals from round to round."""
         return self.state == "kept" and (self.optimizer == "adam" or self.momentum > 0)
-
-
-class IntermediarySettings(Settings):
-    """Into how many disjoint intermediaries each hospital is split (v)."""
-
-    rule: Literal["fixed", "closed-form", "adaptive", "initial", "stable", "progressive"] = "closed-form"
-    count: Count = 1  # fixed: v; the rules that estimate start from it
-    min_samples: Annotated[int, Field(ge=1)] = 2  # BatchNorm needs two
-
-
-class ClippingSettings(Settings):
-    """The bound C on the L2 norm of one intermediary's update."""
-
-    rule: Literal["none", "fixed", "median", "quantile"] = "quantile"
-    bound: Positive = 1.0  # fixed: C; quantile: C of round one; median: used only if nobody answers
-    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    learning_rate: Positive = 0.2
-    bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05  # of each round's privacy, for the quantile bits
 
 
 class PrivacySettings(Settings):
@@ -162,27 +251,3 @@ class BudgetSettings(Settings):
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None  # default: privacy.delta
     unit: Literal["hospital", "intermediary"] = "hospital"
     neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove"
-
-
-class ServerSettings(Settings):
-    """What the server does with the released mean."""
-
-    optimizer: Literal["fedavg", "fedadam", "fednova", "dp2-rmsprop", "custom"] = "fedavg"
-    learning_rate: Positive | None = None  # default: 1; fedadam 0.03; dp2-rmsprop 1e-4 (1e-3 without noise)
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # fedadam
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99  # fedadam
-    tau: Positive = 1e-9  # fedadam: added to √u
-    bias_correction: bool = False  # fedadam
-    noise_correction: bool = False  # fedadam: DP-AdamBC, subtract the noise's known variance from u
-    interval: Count = 3  # dp2-rmsprop: rounds in a block
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.9  # dp2-rmsprop
-
-
-class ParticipationSettings(Settings):
-    """Which hospitals train at all, and which of them take part in a round."""
-
-    # Only the first so many hospitals of the cohort train; the others only lend their validation and test
-    # images. Default: all.
-    members: Count | None = None
-    rule: Literal["all", "poisson", "fraction"] = "all"
-    rate: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -17,15 +17,16 @@ import silodp.mechanism
 from silodp.attacks.audit import EXPERIMENT, Audit, AuditSettings, audit
 from silodp.attacks.canary import Bench, WithCanary
 from silodp.cli.display_privacy import show_audit
+from silodp.clipping import FixedClipping
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.noise.lattice import sensitivity
 from silodp.noise.streams import NoiseSource, seeded_noise, system_noise
+from silodp.participation import Everyone
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.power import detectable
-from silodp.settings import ClippingSettings, ParticipationSettings
 
 SURE = 1 - 1e-6
 
@@ -40,7 +41,7 @@ def test_canary_sends_what_its_intermediaries_may_and_else_does_not_answer() -> 
     direction = torch.nn.functional.normalize(
         torch.randn(50, generator=torch.Generator().manual_seed(4)), dim=0
     )
-    mechanism = Mechanism(1.0, ClippingSettings(rule="fixed"), ParticipationSettings(), 2)
+    mechanism = Mechanism(1.0, FixedClipping(), Everyone(), 2)
     engine = WithCanary([], mechanism, direction)
     plan = RoundPlan(1, torch.zeros(50), 3, 0.2)
     assert list(engine.train(plan, ["canary"])) == []

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from silodp.clipping import FixedClipping
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Release, RoundPlan
 from silodp.noise.lattice import FINENESS, sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource
-from silodp.settings import ClippingSettings, ParticipationSettings
+from silodp.participation import Everyone
 
 bounds = st.floats(-6, 6).map(lambda x: 10.0**x)
 
@@ -74,7 +75,7 @@ def plan(size: int, v: int = 2) -> RoundPlan:
 
 
 def door() -> Mechanism:
-    return Mechanism(0.7, ClippingSettings(rule="fixed"), ParticipationSettings(), 4)
+    return Mechanism(0.7, FixedClipping(), Everyone(), 4)
 
 
 def normal(seed: int) -> NoiseSource:

@@ -9,7 +9,7 @@ import torch
 from conftest import Killed, kill_after
 
 import silodp
-from silodp import Cohort, Experiment, InputError, Preparation, ServerOptimizer, resume, train
+from silodp import Cohort, Experiment, InputError, ServerOptimizer, UpdateMap, resume, train
 from silodp.engines.in_process import InProcess
 from silodp.hospital import Hospital
 from silodp.messages import Contribution, RoundPlan
@@ -19,14 +19,14 @@ from silodp.privacy.ledger import Ledger
 def momentum() -> ServerOptimizer:
     """θ += 0.9·(last step) + g, on updates that hospitals divide by their steps."""
 
-    def step(state: dict[str, Any], parameters: Any, mean: Any, noise_std: float, mean_steps: float) -> Any:
+    def step(state: dict[str, Any], parameters: Any, mean: Any, noise_std: float) -> Any:
         velocity = 0.9 * state["velocity"] + mean
         return parameters + velocity, {"velocity": velocity}
 
     return ServerOptimizer(
         lambda parameters: {"velocity": torch.zeros_like(parameters)},
         step,
-        lambda state: Preparation(normalise_steps=True),
+        lambda state: UpdateMap(per_step=True),
     )
 
 
@@ -62,7 +62,7 @@ def test_an_own_server_optimizer_steps_and_survives_a_kill(
     state, means = parts.first_state(), []
     start = state.parameters.clone()
     for done in parts.federation.rounds(state, Ledger(tmp_path / "ledger.jsonl")):
-        assert done.plan.normalise_steps
+        assert done.plan.update_map.per_step
         means.append(done.release.mean)
     first, second, third = means
     expected = start + first + (0.9 * first + second) + (0.81 * first + 0.9 * second + third)

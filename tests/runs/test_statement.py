@@ -240,7 +240,7 @@ def test_a_run_with_members_is_in_order_and_says_how_many_trained(rule: str, tmp
             "model": {"features": 2, "levels": 1},
             "local": {"batch_size": 4},
             "intermediaries": {"rule": "fixed"},
-            "participation": {"members": 2, "rule": rule, "rate": 0.5},
+            "participation": {"members": 2, "rule": rule} | ({"rate": 0.5} if rule == "fraction" else {}),
         }
     )
     train(experiment, cohort=blob_cohort(), out=tmp_path / "run", device="cpu")

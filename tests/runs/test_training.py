@@ -89,12 +89,12 @@ def test_every_optimizer_runs_private_or_not_split_or_not(
     server: str, noise: float, count: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     changes = {
-        "server__optimizer": server,
+        "server": {"optimizer": server} | ({"interval": 1} if server == "dp2-rmsprop" else {}),
         "privacy__noise_multiplier": noise,
         "intermediaries__count": count,
     }
     result = train(
-        experiment.change(rounds=2, server__interval=1, **changes),
+        experiment.change(rounds=2, **changes),
         cohort=cohort,
         out=tmp_path / "run",
         device="cpu",
@@ -111,8 +111,7 @@ def test_participation_keeps_noise_whoever_comes(
 ) -> None:
     changed = experiment.change(
         rounds=3,
-        participation__rule=rule,
-        participation__rate=rate,
+        participation={"rule": rule} | ({} if rule == "all" else {"rate": rate}),
         clipping__rule="fixed",
         privacy__noise_multiplier=5.0,  # small ε are quick to account for
     )

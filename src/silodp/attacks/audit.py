@@ -25,7 +25,6 @@ import torch
 from silodp.attacks.canary import SCORES, Bench, OnRun
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.intermediary import ESTIMATING
 from silodp.privacy.events import Unit
 from silodp.privacy.gaussian import gaussian_epsilon, gaussian_mu
 from silodp.privacy.lower_bound import Bound, lower_bound
@@ -79,11 +78,11 @@ class AuditSettings:
              "its noise is the hospitals' own, and the canary is a hospital; choose client"),
             ("privacy.noise_multiplier", "0", not experiment.is_private,
              "without noise nothing is claimed; choose a number above 0, such as 3"),
-            ("clipping.rule", clipping.rule, clipping.rule not in ("quantile", "fixed"),
+            ("clipping.rule", clipping.rule, bool(clipping.uncovered) or not clipping.bounded,
              f"{uncovered}; choose quantile or fixed"),
-            ("intermediaries.rule", split.rule, split.rule in ESTIMATING,
+            ("intermediaries.rule", split.rule, bool(split.uncovered),
              f"{uncovered}; choose closed-form or fixed"),
-            ("participation.rule", drawn.rule, drawn.rule != "all" and drawn.rate < 1,
+            ("participation.rule", drawn.rule, drawn.sampling_rate(self.hospitals) < 1,
              "who is drawn is a secret that its ε counts on, and so few federations cannot test that; "
              "choose all to audit the noise alone"),
         ):  # fmt: skip

@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from silodp.clipping import ROUNDING
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import Round
 from silodp.hospital import Hospital
-from silodp.intermediary import first_count
+from silodp.local.clip import ROUNDING
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, RoundPlan
 from silodp.noise.streams import derive_seed, generator
@@ -98,7 +97,7 @@ class Bench:
         network = _network(plan.seed)
         size = sum(parameter.numel() for parameter in network.parameters())
         split = plan.intermediaries
-        self.parts = first_count(split, plan.privacy.noise_multiplier, size, hospitals)
+        self.parts = split.first_count(plan.privacy.noise_multiplier, size, hospitals)
         direction = torch.randn(size, generator=generator(_CPU, plan.seed, "canary"))
         made = build(
             plan,

@@ -178,11 +178,10 @@ def privacy(
 ) -> None:
     """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
     from silodp.experiment import delta_by_rule
-    from silodp.participation import sampling_rate
+    from silodp.participation import FixedFraction
     from silodp.privacy.accountants import ACCOUNTANTS
     from silodp.privacy.calibration import Setting, Target, answer
     from silodp.privacy.events import NEIGHBOURS, UNITS
-    from silodp.settings import ParticipationSettings
 
     accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
     given = (noise_multiplier, target_epsilon, hospitals, delta)
@@ -210,8 +209,7 @@ def privacy(
     fixed_share = "fraction" if fresh_states else "fraction-kept"
     participation = "all" if sample_rate == 1 else fixed_share if without_replacement else "poisson"
     if participation == fixed_share and hospitals is not None and 0 < sample_rate < 1:
-        drawn_from = ParticipationSettings(rule="fraction", rate=sample_rate)
-        sample_rate = sampling_rate(drawn_from, hospitals)  # so many whole hospitals
+        sample_rate = FixedFraction(rate=sample_rate).sampling_rate(hospitals)  # so many whole hospitals
     setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
     target = None
     if target_epsilon is not None:

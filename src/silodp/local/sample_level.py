@@ -23,8 +23,8 @@ from opacus.optimizers import DPOptimizer
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from silodp.clipping import clip_factor
 from silodp.errors import InputError
+from silodp.local.clip import clip_factor
 from silodp.local.parameters import FlatModel
 from silodp.noise.lattice import sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource, derive_seed, generator, seeded_noise, system_noise

@@ -19,5 +19,8 @@ def build_model(settings: ModelSettings, channels: int, outputs: int, seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "model"))
         if settings.kind == "unet":
-            return UNet(channels, outputs, settings.features, settings.norm, settings.levels)
-        return densenet(channels, outputs, settings.features, settings.growth, settings.blocks, settings.norm)
+            return UNet(channels, outputs, settings.features, settings.norm, settings.levels, settings.affine)
+        return densenet(
+            channels, outputs, settings.features, settings.growth, settings.blocks, settings.norm,
+            settings.affine,
+        )  # fmt: skip

@@ -8,7 +8,13 @@ from silodp.models.norm import with_norm
 
 
 def densenet(
-    channels: int, outputs: int, features: int, growth: int, blocks: tuple[int, ...], norm: str
+    channels: int,
+    outputs: int,
+    features: int,
+    growth: int,
+    blocks: tuple[int, ...],
+    norm: str,
+    affine: bool = False,
 ) -> nn.Module:
     """DenseNet121 is features 64, growth 32, blocks (6, 12, 24, 16)."""
     from monai.networks.nets import DenseNet
@@ -21,4 +27,4 @@ def densenet(
         growth_rate=growth,
         block_config=blocks,
     )
-    return with_norm(network, norm)
+    return with_norm(network, norm, affine)

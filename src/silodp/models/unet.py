@@ -9,12 +9,12 @@ from silodp.errors import InputError
 from silodp.models.norm import norm_layer
 
 
-def _block(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
+def _block(channels_in: int, channels_out: int, norm: str, affine: bool) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels in (channels_in, channels_out):
         layers += [
             nn.Conv2d(channels, channels_out, 3, padding=1, bias=False),
-            norm_layer(norm, channels_out),
+            norm_layer(norm, channels_out, affine),
             nn.ReLU(inplace=True),
         ]
     return nn.Sequential(*layers)
@@ -26,15 +26,18 @@ class UNet(nn.Module):
     32 and 4 are the paper's (7.76 M parameters).
     """
 
-    def __init__(self, channels: int, outputs: int, features: int, norm: str, levels: int = 4) -> None:
+    def __init__(
+        self, channels: int, outputs: int, features: int, norm: str, levels: int = 4, affine: bool = False
+    ) -> None:
         super().__init__()
         self.levels = levels
         widths = [features * 2**level for level in range(levels + 1)]
         self.down = nn.ModuleList(
-            _block(below, width, norm) for below, width in zip([channels, *widths], widths, strict=False)
+            _block(below, width, norm, affine)
+            for below, width in zip([channels, *widths], widths, strict=False)
         )
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * width, width, 2, stride=2) for width in widths[:-1])
-        self.merge = nn.ModuleList(_block(2 * width, width, norm) for width in widths[:-1])
+        self.merge = nn.ModuleList(_block(2 * width, width, norm, affine) for width in widths[:-1])
         self.head = nn.Conv2d(features, outputs, 1)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from silodp.participation import expected_hospitals
 from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
 from silodp.report.reading import Run
@@ -75,7 +74,7 @@ def _intermediaries(run: Run) -> Chart:
 
 def _lambda(run: Run) -> Chart:
     members = run.experiment.members or len(run.hospitals) or 1
-    expected = expected_hospitals(run.experiment.participation, members)
+    expected = run.experiment.participation.expected_hospitals(members)
     target = f"1/{expected:g}" if expected == round(expected) else f"{1 / expected:.3g}"
     line = _single("λ", _over_rounds(run, "lambda") if _noise_at_the_server(run) else ())
     values = [1 / expected, *(y for _, y in line.points if y)]

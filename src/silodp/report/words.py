@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from silodp.intermediary import ESTIMATING
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
@@ -123,9 +122,9 @@ def _how_private(run: Run) -> list[str]:
 def shown_without_cover(run: Run) -> list[str]:
     """What this very page shows although no ε covers it: numbers from hospitals' images, without noise."""
     shown = ["metrics on validation and test images, by hospital", "how many images of which kind each holds"]
-    if run.experiment.clipping.rule == "median":
-        shown.append("the clip bound C of each round, an exact median of norms")
-    if run.experiment.intermediaries.rule in ESTIMATING:
+    if run.experiment.clipping.rehearses:
+        shown.append("the clip bound C of each round, from un-noised norms")
+    if run.experiment.intermediaries.uncovered:
         shown.append("v of each round, estimated from un-noised norms")
     if run.experiment.diagnostics:
         shown.append("noise ratio, spread of cosines and training loss (diagnostics = true)")
@@ -187,9 +186,8 @@ def _training(run: Run) -> str:
     experiment = run.experiment
     text = f"{run.rounds} of {several(experiment.rounds, 'round')}, server: {experiment.server.optimizer}"
     text += f", at the hospitals: {experiment.local.optimizer}"
-    if experiment.participation.rule != "all":
-        drawn = experiment.participation
-        text += f"; in each round hospitals are drawn ({drawn.rule}, {drawn.rate:g})"
+    if drawn := experiment.participation.in_words:
+        text += f"; in each round hospitals are drawn ({drawn})"
     return text
 
 

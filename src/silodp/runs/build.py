@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import nn
 
+from silodp.clipping import ClippingRule
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.catalogue import OnRead
 from silodp.engines import Engine
@@ -16,12 +18,21 @@ from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import Federation, State, build_federation, build_mechanism
-from silodp.runs.fitting import named_network, outputs, refuse_misfit, refuse_other_kinds, refuse_other_targets
 from silodp.hospital import Hospital
-from silodp.local.trainer import LocalTrainer
+from silodp.intermediary import IntermediaryRule
 from silodp.local.parameters import FlatModel
-from silodp.server_optimizers import ServerOptimizer
 from silodp.local.sketch import signs
+from silodp.local.trainable import freeze_all_but
+from silodp.local.trainer import LocalTrainer
+from silodp.runs.fitting import (
+    named_network,
+    outputs,
+    refuse_misfit,
+    refuse_other_kinds,
+    refuse_other_targets,
+)
+from silodp.server_optimizers import ServerOptimizer
+from silodp.settings import Rule
 from silodp.tasks import Task, task_named
 
 EngineOf = Callable[[Sequence[Hospital]], Engine]
@@ -55,42 +66,55 @@ class Parts:
         return self.federation.first_state(self.model.values.clone())
 
 
-def build(
-    experiment: Experiment,
-    *,
-    cohort: Cohort | None = None,
-    model: nn.Module | None = None,
-    server_optimizer: ServerOptimizer | None = None,
-    engine: EngineOf | None = None,
-    device: str = "auto",
-    on_read: OnRead | None = None,
-) -> Parts:
+class Own(TypedDict, total=False):
+    """What `build`, `train` and `resume` take in place of what the experiment names.
+
+    Attributes:
+        cohort: your own hospitals.
+        model: your own network, which is copied; it needs one output a class or mask.
+        server_optimizer: your own functions over plain state.
+        clipping: a rule for C, a subclass of `ClippingRule`. Defining it makes it known by its name, so
+            the run's experiment.toml says it, and `resume` knows it again once it is imported.
+        intermediaries: a rule for v, a subclass of `IntermediaryRule`, in the same manner.
+        engine: makes the engine from the hospitals; default: all of them in this process.
+        device: "auto" (default), "cpu" or "cuda", where the network and the data will lie.
+        on_read: called with how many files of how many are decoded, where a cohort is read the first time.
+    """
+
+    cohort: Cohort | None
+    model: nn.Module | None
+    server_optimizer: ServerOptimizer | None
+    clipping: ClippingRule | None
+    intermediaries: IntermediaryRule | None
+    engine: EngineOf | None
+    device: str
+    on_read: OnRead | None
+
+
+def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     """Brings the parts that an experiment names together, and checks that they fit; nothing is trained yet.
 
     Args:
         experiment: what to run.
-        cohort: your own hospitals in place of `experiment.cohort`.
-        model: your own network in place of `experiment.model`, which is copied; one output a class or mask.
-        server_optimizer: your own in place of `experiment.server`.
-        engine: makes the engine from the hospitals; default: all of them in this process.
-        device: "auto", "cpu" or "cuda", where the network and the data will lie.
-        on_read: called with how many files of how many are decoded, where a cohort is read the first time.
+        own: objects of your own in its place, see `Own`.
     """
+    cohort, model, server_optimizer = own.get("cohort"), own.get("model"), own.get("server_optimizer")
     refuse_other_kinds(experiment, cohort, model)
-    place = device_named(device)
-    custom = {"cohort__kind": cohort, "model__kind": model, "server__optimizer": server_optimizer}
-    if given := {field: "custom" for field, value in custom.items() if value is not None}:
-        experiment = experiment.change(**given)
+    place = device_named(own.get("device", "auto"))
+    experiment = _as_given(experiment, own)
     checked = cohort.check(experiment.cohort.classes) if cohort is not None else None
-    cohort = checked or load_cohort(experiment.cohort, on_read)
-    members = cohort.hospitals[: experiment.participation.members]
+    cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
+    members = experiment.participation.training(cohort.hospitals)
     images = sum(len(hospital.train) for hospital in members)
     experiment = experiment.resolve(
         len(cohort.hospitals), torch.get_num_threads(), images, cohort.about.get("simulated")
     )
     task = task_named(experiment.task)
     refuse_other_targets(cohort, task)
-    network = copy.deepcopy(model) if model is not None else named_network(experiment, cohort)
+    if model is not None:
+        network = freeze_all_but(copy.deepcopy(model), experiment.model.trainable)
+    else:
+        network = named_network(experiment, cohort)
     flat = FlatModel(network, place)
     at_samples = None
     if experiment.privacy.level == "sample":
@@ -102,9 +126,20 @@ def build(
     mechanism = build_mechanism(experiment, [len(hospital.train) for hospital in members])
     fixed = signs(len(flat), place)
     hospitals = [Hospital(data, trainer, mechanism, fixed, experiment.seed) for data in cohort.hospitals]
-    reached = (engine or InProcess)(hospitals)
+    reached = (own.get("engine") or InProcess)(hospitals)
     federation = build_federation(experiment, cohort, reached, mechanism, flat.identity, server_optimizer)
     return Parts(experiment, cohort, task, flat, trainer, reached, federation)
+
+
+def _as_given(experiment: Experiment, own: Own) -> Experiment:
+    """The experiment, saying of each object that was given what it can: a rule's settings, or «custom»."""
+    rules = {section: own.get(section) for section in ("clipping", "intermediaries")}
+    changes: dict[str, Any] = {
+        section: rule.model_dump() for section, rule in rules.items() if isinstance(rule, Rule)
+    }
+    objects = {"cohort__kind": "cohort", "model__kind": "model", "server__optimizer": "server_optimizer"}
+    changes |= {setting: "custom" for setting, name in objects.items() if own.get(name) is not None}
+    return experiment.change(**changes) if changes else experiment
 
 
 def device_named(name: str) -> torch.device:

@@ -9,8 +9,9 @@ from torch import nn
 from silodp.cohorts import Cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.local.trainer import LocalTrainer, network_input
 from silodp.local.parameters import Snapshot
+from silodp.local.trainable import freeze_all_but
+from silodp.local.trainer import LocalTrainer, network_input
 from silodp.tasks import Task, task_named
 
 
@@ -26,7 +27,7 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    """The network that the experiment names, for this cohort's images and classes."""
+    """The network that the experiment names, for this cohort's images and classes, frozen but for what trains."""
     from silodp.models import build_model
 
     if experiment.model.kind == "custom":
@@ -35,7 +36,8 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
             "run it with silodp.train(experiment, model=…)"
         )
     channels = cohort.hospitals[0].train.images.shape[1]
-    return build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
+    network = build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
+    return freeze_all_but(network, experiment.model.trainable)
 
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:

@@ -9,8 +9,8 @@ from typing import Any
 
 from silodp.experiment import Experiment
 from silodp.federation import Round
-from silodp.intermediary import ESTIMATING
 from silodp.privacy.accountants import Epsilon
+from silodp.settings import Rule
 
 Metrics = dict[str, float]
 
@@ -111,10 +111,6 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
     if epsilon.withdrawn:
         notes.append(f"an intermediary: {epsilon.withdrawn}")
     if not epsilon.covers_everything:
-        if experiment.clipping.rule == "median":
-            notes.append("the clip bound: the exact median of the norms (clipping.rule = median)")
-        if experiment.intermediaries.rule in ESTIMATING:
-            notes.append(
-                f"v: estimated from un-noised norms (intermediaries.rule = {experiment.intermediaries.rule})"
-            )
+        rules: tuple[Rule, ...] = (experiment.clipping, experiment.intermediaries)
+        notes += [rule.uncovered for rule in rules if rule.uncovered]
     return notes

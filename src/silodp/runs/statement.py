@@ -15,12 +15,11 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import build_budget, build_mechanism
-from silodp.intermediary import estimates
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
-from silodp.runs.record import not_covered
 from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.record import not_covered
 from silodp.runs.traces import conflicts, read_traces
 
 
@@ -181,7 +180,7 @@ def _problems(
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
     mechanism = build_mechanism(experiment, sizes or [2] * (experiment.members or 1))
     for number, found in _by_round(events).items():
-        measures = experiment.is_private and estimates(experiment.intermediaries, number)
+        measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached
         planned = mechanism.events(number, found[0].contributions, None, measures)
         unlike = _unlike_the_plan(planned, found, complete, sized=bool(sizes))

@@ -9,25 +9,22 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 
-from silodp.runs.build import EngineOf, Parts, build
-from silodp.cohorts import Cohort
-from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.description import describe, in_short
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State
-from silodp.runs.fitting import refuse_other_kinds
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
-from silodp.runs.record import Metrics, mean_metrics, not_covered, round_record
+from silodp.runs.build import Own, Parts, build
+from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment, refuse_used, same_form
-from silodp.server_optimizers import ServerOptimizer
+from silodp.runs.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
 
@@ -59,41 +56,21 @@ def train(
     experiment: Experiment,
     *,
     out: str | Path | None = None,
-    cohort: Cohort | None = None,
-    model: nn.Module | None = None,
-    server_optimizer: ServerOptimizer | None = None,
-    engine: EngineOf | None = None,
-    device: str = "auto",
     on_round: OnRound | None = None,
-    on_read: OnRead | None = None,
+    **own: Unpack[Own],
 ) -> Result:
     """Runs an experiment from its first round.
 
     Args:
         experiment: what to run.
         out: a new folder for the run; default runs/NAME-1, -2, …
-        cohort: your own hospitals in place of `experiment.cohort`.
-        model: your own network in place of `experiment.model`; it needs one output a class or mask.
-        server_optimizer: your own in place of `experiment.server`.
-        engine: makes an engine of your own from the hospitals, in place of `InProcess`.
-        device: "auto", "cpu" or "cuda".
         on_round: called with each line of metrics.jsonl.
-        on_read: called with how many files of how many are decoded, where a cohort is read the first time.
+        own: objects of your own in place of what the experiment names, see `Own`.
     """
-    refuse_other_kinds(experiment, cohort, model)
+    refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
-    run = _Run(
-        build(
-            experiment,
-            cohort=cohort,
-            model=model,
-            server_optimizer=server_optimizer,
-            engine=engine,
-            device=device,
-            on_read=on_read,
-        )
-    )
+    run = _Run(build(experiment, **own))
     folder = RunFolder.create(path, run.experiment)
     try:
         ledger = folder.ledger()
@@ -103,31 +80,11 @@ def train(
         folder.let_go()
 
 
-def resume(
-    folder: str | Path,
-    *,
-    cohort: Cohort | None = None,
-    model: nn.Module | None = None,
-    server_optimizer: ServerOptimizer | None = None,
-    engine: EngineOf | None = None,
-    device: str = "auto",
-    on_round: OnRound | None = None,
-    on_read: OnRead | None = None,
-) -> Result:
-    """Goes on from the last checkpoint; a run that had its own cohort or model needs them again."""
+def resume(folder: str | Path, *, on_round: OnRound | None = None, **own: Unpack[Own]) -> Result:
+    """Goes on from the last checkpoint; a run that had objects of its own needs them again."""
     files = RunFolder.open(Path(folder))
     try:
-        run = _Run(
-            build(
-                read_experiment(files.path),
-                cohort=cohort,
-                model=model,
-                server_optimizer=server_optimizer,
-                engine=engine,
-                device=device,
-                on_read=on_read,
-            )
-        )
+        run = _Run(build(read_experiment(files.path), **own))
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)

@@ -83,7 +83,7 @@ def measured(found: Sequence[Found]) -> dict[tuple[str, str], list[tuple[int, fl
             rounds = [line for line in one.rounds if line[quantity.key] is not None]
             if not rounds:
                 continue
-            v = one.cell.experiment.intermediaries.count
+            v = _count(one)
             if rounds[0]["round"] == 1:
                 values.setdefault((FIRST, quantity.key), []).append((v, rounds[0][quantity.key]))
             average = mean(line[quantity.key] for line in rounds)
@@ -97,8 +97,8 @@ def _points_table(
     header = ["v", "ε hospital", "ε intermediary"]
     header += [f"{quantity.symbol}, {how}" for how in (FIRST, MEAN) for quantity in QUANTITIES]
     rows = []
-    for v in sorted({one.cell.experiment.intermediaries.count for one in found}):
-        runs = [one for one in found if one.cell.experiment.intermediaries.count == v]
+    for v in sorted({_count(one) for one in found}):
+        runs = [one for one in found if _count(one) == v]
         rows.append(
             [
                 str(v),
@@ -193,7 +193,7 @@ def _picture(
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    counts = sorted({one.cell.experiment.intermediaries.count for one in found})
+    counts = sorted({_count(one) for one in found})
     line = np.geomspace(counts[0], counts[-1], 50)
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     for axes, quantity in zip(figure.subplots(1, 3), QUANTITIES, strict=True):
@@ -238,3 +238,8 @@ STUDY = Study(
     cells,
     write,
 )
+
+
+def _count(one: Found) -> int:
+    """v, which each run fixes."""
+    return one.cell.experiment.intermediaries.asked or 1

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.files import write_atomically
-from silodp.intermediary import ESTIMATING
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.runs.wording import show_epsilon
 from silodp.studies.study import Found, Plan
@@ -118,8 +117,8 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
 def _uncovered_rules(found: Sequence[Found]) -> list[str]:
     """What steers a run besides releases, by the rules of these runs."""
     open_ = [one.cell.experiment for one in found if not one.summary["epsilon"]["covers_everything"]]
-    bound = ["C is the exact median of the norms"] * any(one.clipping.rule == "median" for one in open_)
-    count = ["v follows from un-noised norms"] * any(one.intermediaries.rule in ESTIMATING for one in open_)
+    bound = ["C is the exact median of the norms"] * any(one.clipping.rehearses for one in open_)
+    count = ["v follows from un-noised norms"] * any(one.intermediaries.uncovered for one in open_)
     if not (bound or count):
         return []
     which = "these two" if bound and count else "it"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silodp.errors import InputError
-from silodp.participation import expected_hospitals
 from silodp.studies.output import WITH, WITHOUT
 from silodp.studies.paper import printed
 from silodp.studies.study import Cell, Found, Plan
@@ -39,7 +38,7 @@ def need_diagnostics(plan: Plan, name: str) -> None:
 
 def hospitals_a_round(one: Found) -> float:
     """The paper's N."""
-    return expected_hospitals(one.cell.experiment.participation, one.summary["members"])
+    return one.cell.experiment.participation.expected_hospitals(one.summary["members"])
 
 
 def round_rows(found: Sequence[Found], **keys: str) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ _SIZES: dict[Scale, _Size] = {
     "paper": _Size({**_SMALL, "cohort.image_size": 128, "model.features": 32}, 80, 4),
 }  # fmt: skip
 
-# C = η·c·steps, what 40 images in batches of 8 can reach in an epoch; section 2.3 has C = O(Tc).
+# C = 1 = η·c·steps, what 40 images in batches of 8 can reach in an epoch; section 2.3 has C = O(Tc).
 _EVERYWHERE = {
     "checkpoint_every": 1,  # the models of the rounds are taken from there
     "diagnostics": False,
@@ -71,7 +71,6 @@ _EVERYWHERE = {
     "local.momentum": 0.0,
     "local.learning_rate": 1.0,
     "privacy.sample_clip_bound": 0.2,
-    "clipping.bound": 1.0,
 }
 
 
@@ -82,7 +81,9 @@ def cells(plan: Plan) -> list[Cell]:
         raise InputError("privacy.noise_multiplier = 0: this study is about noise; give a number above 0")
     asked = {key: value for key, value in plan.changes.items() if not key.startswith(_OWN)}
     shared = {**_EVERYWHERE, **size.settings, **asked}
-    clipped, at_images = {"clipping.rule": "fixed"}, {"clipping.rule": "none", "privacy.level": "sample"}
+    bound = {"clipping.bound": shared.pop("clipping.bound", 1.0)}
+    clipped = {"clipping.rule": "fixed", **bound}
+    at_images = {"clipping.rule": "none", "privacy.level": "sample"}
     kinds: list[tuple[str, float, dict[str, Any], Work]] = [
         (PLAIN, 0.0, {"clipping.rule": "none"}, train_or_resume),
         (CLIENT, z, clipped, train_keeping_models),
@@ -229,7 +230,8 @@ def _client_drift(found: Sequence[Found]) -> Drift | None:
     if not repetitions:
         return None
     summary, experiment = noisy.summary, noisy.cell.experiment
-    noise, bound = experiment.privacy.noise_multiplier, experiment.clipping.bound
+    noise, bound = experiment.privacy.noise_multiplier, experiment.clipping.first_bound()
+    assert bound is not None, "the study clips at a fixed bound"
     law = _law(experiment.rounds, summary["parameters"], 1.0, noise, bound, summary["members"])
     means = [statistics.mean(column) for column in zip(*learnt, strict=True)]
     return Drift("client", "round", repetitions, law, means)

@@ -142,7 +142,7 @@ class Plan:
         """Those that train; reads the cohort."""
         from silodp.cohorts import load_cohort
 
-        return load_cohort(self.base.cohort).hospitals[: self.base.participation.members]
+        return tuple(self.base.participation.training(load_cohort(self.base.cohort).hospitals))
 
     @cached_property
     def training_sizes(self) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ class Plan:
     @cached_property
     def most_intermediaries(self) -> int:
         """The largest v for which every hospital that trains has images and patients; reads the cohort."""
-        from silodp.intermediary import room
+        from silodp.local.splitting import room
 
         return min(room(self._hospitals, self.base.intermediaries.min_samples).values())
 
@@ -163,7 +163,7 @@ class Plan:
         from silodp.runs.fitting import named_network
 
         network = named_network(self.base, load_cohort(self.base.cohort))
-        return sum(weights.numel() for weights in network.parameters())
+        return sum(weights.numel() for weights in network.parameters() if weights.requires_grad)
 
     def cell(
         self,

@@ -140,10 +140,8 @@ def test_the_best_of_several_starts_wins() -> None:
 def test_v_of_an_experiment_counts_on_the_hospitals_that_are_expected() -> None:
     """Poisson sampling with a half expects three of six: v is √2 times as large, as in the federation."""
     members, seen = load_cohort(SMALL["segmentation"].cohort).hospitals, []
-    for rate, rule in ((1.0, "all"), (0.5, "poisson")):
-        drawn = SMALL["segmentation"].change(
-            participation__rule=rule, participation__rate=rate, intermediaries__rule="closed-form"
-        )
+    for drawing in ({"rule": "all"}, {"rule": "poisson", "rate": 0.5}):
+        drawn = SMALL["segmentation"].change(participation=drawing, intermediaries__rule="closed-form")
         parts = build(drawn, device="cpu")
         seen.append(_intermediaries(drawn, len(parts.model), members))
         assert seen[-1] == parts.first_state().intermediaries

@@ -19,11 +19,10 @@ from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
 from silodp.files import read_object
-from silodp.intermediary import closed_form, room
 from silodp.local.parameters import FlatModel
+from silodp.local.splitting import capped, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
-from silodp.participation import expected_hospitals
 from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
 from silodp.tasks import Task, task_named
 
@@ -144,7 +143,7 @@ def invert(
     size = (int(first.shape[2]), int(first.shape[3]))
     masks = victim.train.targets.ndim == 4
     easy = FlatModel(open_network(first.shape[1], size, wanted, masks, settings.seed), place)
-    members = cohort.hospitals[: experiment.participation.members]
+    members = experiment.participation.training(cohort.hospitals)
     v = _last_count(run) if run else _intermediaries(experiment, len(own), members)
     delta = experiment.privacy.delta or delta_by_rule(len(members))
     views = views_of(experiment, easy, own, task, victim, v, delta)
@@ -164,11 +163,10 @@ def invert(
 
 
 def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[HospitalData]) -> int:
-    """v of an experiment that has not run: a fixed one, or where the rules settle."""
+    """v of an experiment that has not run: where its rule settles."""
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
-    expected = expected_hospitals(experiment.participation, len(members))
-    wanted = rule.count if rule.rule == "fixed" else int(closed_form(z, parameters, expected))
-    return max(1, min(wanted, *room(members, rule.min_samples).values()))
+    expected = experiment.participation.expected_hospitals(len(members))
+    return capped(rule.settled_count(z, parameters, expected), room(members, rule.min_samples))[0]
 
 
 def _last_count(run: Path) -> int:

@@ -12,11 +12,11 @@ from functools import partial
 
 from torch import Tensor
 
-from silodp.clipping import norm
 from silodp.cohorts.cohort import Examples, HospitalData
 from silodp.experiment import Experiment
 from silodp.federation import build_mechanism
 from silodp.hospital import Hospital
+from silodp.local.clip import norm
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainer import LocalTrainer, network_input
