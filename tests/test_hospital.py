@@ -3,17 +3,19 @@ import copy
 import gc
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import Picky, blob_cohort
 
-from silodp import HospitalData
+from silodp import HospitalData, InputError
 from silodp.clipping import FixedClipping
 from silodp.hospital import Hospital
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
+from silodp.local.state import state_folder
 from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
@@ -52,7 +54,7 @@ def updates(one: Hospital, asked: RoundPlan) -> torch.Tensor:
     """(v, d) what it clips: trained as for the authors' median, kept until it answers."""
     one.rehearse(asked)
     assert one._rehearsed is not None
-    raw = torch.stack([update.clone() for update in one._rehearsed[0]])
+    raw = torch.stack([update.clone() for update in one._rehearsed[1]])
     with contextlib.suppress(ValueError):
         one.answer(replace(asked, clip_bound=math.inf))
     return raw
@@ -159,7 +161,7 @@ def test_a_hospital_of_which_every_intermediary_raises_is_absent_and_begins_anew
 def test_there_are_no_diagnostics_unless_they_are_asked_for() -> None:
     one, start = hospital()
     assert one.answer(plan(start, 2, 1.0))[1] is None
-    assert one.answer(plan(start, 2, 1.0), diagnose=True)[1] is not None
+    assert one.answer(plan(start, 2, 1.0, number=2), diagnose=True)[1] is not None
 
 
 def test_a_round_depends_on_its_number_and_not_on_what_ran_before() -> None:
@@ -194,3 +196,70 @@ def test_memory_does_not_grow_with_intermediaries(
         assert most[6] > most[1]
     else:
         assert most[6] <= most[1]
+
+
+@pytest.mark.parametrize("state", ["kept", "fresh"])
+def test_the_same_plan_answered_twice_is_one_answer_and_one_step_of_the_states(state: str) -> None:
+    """A server that did not hear the answer asks again; the next round must not notice."""
+    ways = []
+    for times in (1, 2, 3):
+        one, start = hospital(state=state)
+        plans = [plan(start, 2, 0.5, number=number) for number in (1, 2)]
+        answers = [[one.answer(asked)[0] for _ in range(times)] for asked in plans]
+        for given in answers:
+            assert all(torch.equal(again.numbers, given[0].numbers) for again in given)
+        ways.append(answers[-1][0].numbers)
+    assert torch.equal(ways[0], ways[1])
+    assert torch.equal(ways[0], ways[2])
+
+
+def test_states_stay_at_the_hospital_and_come_back_to_the_bit(tmp_path: Path) -> None:
+    """Put down after rounds 1 and 2; from either it goes on as it did, and only these two are kept."""
+    one, start = hospital()
+    seen = {}
+    for number in (1, 2, 3, 4):
+        seen[number] = sent(one, plan(start, 2, 0.5, number=number))[0]
+        one.put_down(tmp_path, number)
+    (folder,) = tmp_path.iterdir()
+    assert {file.name for file in folder.iterdir()} == {"3.pt", "4.pt"}
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    again, _ = hospital()
+    again.take_up(tmp_path, 3)
+    assert torch.equal(sent(again, plan(start, 2, 0.5, number=4))[0], seen[4])
+    one.take_up(tmp_path, 3)  # a server that comes back to an earlier checkpoint
+    assert torch.equal(sent(one, plan(start, 2, 0.5, number=4))[0], seen[4])
+    one.take_up(tmp_path, 0)
+    assert torch.equal(sent(one, plan(start, 2, 0.5, number=1))[0], seen[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "the hospital's states are missing"),
+        (b"nothing of the kind", "not the states of this hospital"),
+        ([{"exp_avg": torch.zeros(3)}], "not the states of this hospital"),
+        ({}, "not the states of this hospital"),
+        ([3], "not the states of this hospital"),
+    ],
+)
+def test_states_that_are_lost_or_anothers_are_refused(content: object, words: str, tmp_path: Path) -> None:
+    one, start = hospital()
+    one.answer(plan(start, 2, 0.5))
+    one.put_down(tmp_path, 1)
+    (file,) = tmp_path.rglob("*.pt")
+    file.unlink()
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        torch.save(content, file)
+    with pytest.raises(InputError, match=words):
+        one.take_up(tmp_path, 1)
+
+
+def test_any_name_is_a_hospitals() -> None:
+    """None leads out of the folder, and no two share one."""
+    names = ["a", "A", "../../etc", "/", ".", "", "ä", "a b", "x" * 300, "x" * 301, "\ud800"]
+    places = {state_folder(Path("/run/hospitals"), name) for name in names}
+    assert len({str(place).lower() for place in places}) == len(names)
+    assert {place.parent for place in places} == {Path("/run/hospitals")}
+    assert all(len(place.name) < 60 for place in places)

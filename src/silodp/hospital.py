@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from silodp.cohorts.cohort import HospitalData
 from silodp.local.clip import norm
 from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
-from silodp.local.trainer import LocalTrainer, OptimizerState, average_states, planned_steps, step_normaliser
+from silodp.local.state import OptimizerState, put_down, state_folder, take_up
+from silodp.local.trainer import LocalTrainer, average_states, planned_steps, step_normaliser
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.noise.streams import generator
@@ -46,15 +48,24 @@ class Hospital:
         self.mechanism = mechanism
         self._signs = signs
         self._seed = seed
-        self._rehearsed: tuple[list[Tensor], _Trained] | None = None
+        self._rehearsed: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
+        self._answered: tuple[Contribution, Diagnostics | None] | None = (
+            None  # the last, where states are kept
+        )
 
     def answer(self, plan: RoundPlan, *, diagnose: bool = False) -> tuple[Contribution, Diagnostics | None]:
         """Splits, trains every intermediary from θ, and sends the sum of the clipped differences.
 
+        Guarantee: the same plan answered twice gives the same contribution, and the states move on once.
+
         Raises:
             Exception: what went wrong, where every intermediary failed: then nothing of the hospital counts.
         """
-        updates, trained = self._rehearsed or (None, _Trained())
+        if self._answered is not None and self._answered[0].plan == plan.digest:
+            return self._answered[0], self._answered[1] if diagnose else None
+        updates, trained = None, _Trained()
+        if self._rehearsed is not None and self._rehearsed[0].round == plan.round:
+            _, updates, trained = self._rehearsed
         self._rehearsed = None
         numbers, norms = self.mechanism.encode(
             plan, self._updates(plan, trained, diagnose) if updates is None else updates
@@ -77,13 +88,17 @@ class Hospital:
             kept = torch.stack(trained.sketches).masked_fill(lost[:, None], 0.0)
             loss = torch.stack(trained.losses).nanmean()
             measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
-        return Contribution(self.name, plan.round, plan.digest, numbers), measured
+        answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
+        self._answered = answer if self.states else None  # without states all of it would come out again
+        return answer
 
     def rehearse(self, plan: RoundPlan) -> Tensor:
         """Trains before C is known, keeping all v updates for `answer`; their norms, 0 of those lost."""
-        trained = _Trained()
-        updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
-        self._rehearsed = updates, trained
+        if self._rehearsed is None or self._rehearsed[0].digest != plan.digest:
+            trained = _Trained()
+            updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
+            self._rehearsed = plan, updates, trained
+        _, updates, trained = self._rehearsed
         if len(trained.errors) == plan.intermediaries:
             return torch.empty(0, dtype=torch.float64, device=plan.parameters.device)
         return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
@@ -114,6 +129,19 @@ class Hospital:
             if diagnose:
                 trained.sketches.append(sketch(update, self._signs))
             yield update
+
+    def put_down(self, folder: Path, round_: int) -> None:
+        """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`."""
+        if self._trainer.settings.keeps_state:
+            put_down(state_folder(folder, self.name), round_, self.states)
+
+    def take_up(self, folder: Path, round_: int) -> None:
+        """Goes back to what it put down after `round_`; 0: to before its first round."""
+        self._rehearsed = self._answered = None
+        self.states = []
+        if round_ and self._trainer.settings.keeps_state:
+            place, like = state_folder(folder, self.name), self._trainer.fresh_state()
+            self.states = take_up(place, round_, like, self._trainer.device)
 
     def _states_for(self, count: int) -> list[OptimizerState]:
         """The kept optimizer states, averaged and handed on where v has changed."""

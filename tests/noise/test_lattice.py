@@ -22,7 +22,8 @@ bounds = st.floats(-6, 6).map(lambda x: 10.0**x)
 def test_points_are_a_power_of_two_apart_and_rounding_moves_little(bound: float, size: int) -> None:
     distance = spacing(bound, size)
     assert math.frexp(distance)[0] == 0.5
-    assert distance * math.sqrt(size) <= FINENESS * bound < 2 * distance * math.sqrt(size)
+    points = distance * math.sqrt(size)
+    assert points * (1 - 1e-12) <= FINENESS * bound < 2 * points * (1 + 1e-12)
 
 
 @settings(max_examples=50, deadline=None)

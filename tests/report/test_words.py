@@ -42,7 +42,7 @@ def test_the_page_says_that_it_shows_what_no_epsilon_covers(run: Run) -> None:
     html = compose([run]).html
     assert "This page shows numbers that no ε covers" in html
     for shown in (
-        "an exact median of norms",
+        "the clip bound C of each round, from un-noised norms",
         "estimated from un-noised norms",
         "by hospital",
         "training loss",

@@ -109,7 +109,10 @@ def test_however_a_run_ends_its_checkpoint_keeps_no_moments_and_no_secret(
     def kept() -> tuple[int, bool]:
         checkpoint = folder.load_checkpoint(torch.device("cpu"))
         assert checkpoint is not None
-        moments = sum(tensor.numel() for tensor in tensors(checkpoint["hospitals"]))
+        files = list(folder.hospitals.rglob("*.pt"))
+        moments = sum(tensor.numel() for file in files for tensor in tensors(torch.load(file)))
+        assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)
+        assert open_to_others(folder.path) == {}
         return moments, bool(checkpoint["state"]["draws"])
 
     if resumed:
@@ -155,7 +158,7 @@ def test_what_epsilon_leaves_out_names_the_files(
         told = " ".join(notes)
         for name in ("metrics.jsonl", "summary.json", "model-best.safetensors", "cohort.json"):
             assert name in told
-        assert "checkpoint.pt until the run is over: un-noised optimizer moments" in told
+        assert "until the run is over: hospitals/, un-noised optimizer moments" in told
         assert "secret of the draws" in told
 
 

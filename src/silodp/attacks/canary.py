@@ -131,7 +131,7 @@ class Bench:
     def _run(self, seed: int, sent: int, path: Path) -> tuple[Numbers, Epsilon]:
         """One federation from its first round to its last: the observer's scores, and ε by its own ledger."""
         self.engine.sent = sent
-        self.engine.restore({name: [] for name in self.engine.state()})
+        self.engine.take_up(path.parent, 0)
         experiment = self.experiment.model_copy(update={"seed": seed})
         federation = replace(self.federation, experiment=experiment)
         path.unlink(missing_ok=True)

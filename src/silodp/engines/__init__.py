@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from torch import Tensor
 
@@ -39,8 +40,18 @@ class Engine(Protocol):
         """Each hospital's metrics on its own data."""
         ...
 
-    def state(self) -> dict[str, Any]:
-        """What the hospitals keep across rounds, for a checkpoint."""
+    def put_down(self, folder: Path, round_: int) -> None:
+        """Every hospital puts down what it carries from round to round, as it is after `round_`.
+
+        At the hospital: on its own disk. In process: in `folder`, of which the server's checkpoint holds
+        nothing. When it returns, all of it is safe; the round put down before stays until the next.
+        """
         ...
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def take_up(self, folder: Path, round_: int) -> None:
+        """Every hospital goes back to what it put down after `round_`; 0: to before its first round."""
+        ...
+
+    def clear(self, folder: Path) -> None:
+        """No round is left: what was put down goes."""
+        ...

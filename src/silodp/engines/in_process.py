@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -56,9 +57,14 @@ class InProcess:
             for name, hospital in self._hospitals.items()
         }
 
-    def state(self) -> dict[str, Any]:
-        return {name: hospital.states for name, hospital in self._hospitals.items()}
+    def put_down(self, folder: Path, round_: int) -> None:
+        for hospital in self._hospitals.values():
+            hospital.put_down(folder, round_)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        for name, states in state.items():
-            self._hospitals[name].states = states
+    def take_up(self, folder: Path, round_: int) -> None:
+        for hospital in self._hospitals.values():
+            hospital.take_up(folder, round_)
+
+    def clear(self, folder: Path) -> None:
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import affine_flip
 from silodp.local.parameters import FlatModel
+from silodp.local.state import OptimizerState
 from silodp.settings import LocalSettings
 from silodp.tasks import Task
 
 if TYPE_CHECKING:
     from silodp.local.sample_level import Fill, SampleLevel
-
-OptimizerState = dict[str, Tensor]
 
 _MOMENTS = {"adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "sgd": ("momentum_buffer",)}
 

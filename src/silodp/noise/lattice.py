@@ -26,7 +26,8 @@ def spacing(clip_bound: float, size: int) -> float:
 
     A vector of `size` coordinates, each rounded by at most half of it, moves by less than FINENESS·C.
     """
-    return 2.0 ** math.floor(math.log2(clip_bound * FINENESS / math.sqrt(size)))
+    _, exponent = math.frexp(clip_bound * FINENESS / math.sqrt(size))  # log2 would round up just below one
+    return math.ldexp(1.0, exponent - 1)
 
 
 def sensitivity(clip_bound: float, intermediaries: int) -> float:

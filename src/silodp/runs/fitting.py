@@ -27,7 +27,7 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    """The network that the experiment names, for this cohort's images and classes, frozen but for what trains."""
+    """The network that the experiment names, for this cohort's images; only what trains is free."""
     from silodp.models import build_model
 
     if experiment.model.kind == "custom":

@@ -4,7 +4,8 @@
     cohort.json         who holds which images: counts, classes, the hash of every file
     ledger.jsonl        every release, written before it is used
     metrics.jsonl       a line a round
-    checkpoint.pt       everything `resume` needs
+    checkpoint.pt       what the server needs to `resume`
+    hospitals/          what each hospital needs: its optimizer states, un-noised, until the run is over
     summary.json        the result
     model.safetensors   the last round's model; model-best.safetensors the best on validation data
     tensorboard/        with --tensorboard; mlflow.json with --mlflow; report.html by `silodp report`
@@ -42,7 +43,7 @@ from silodp.files import (
 )
 from silodp.privacy.ledger import Ledger
 
-CHECKPOINT = {"identity", "ledger", "state", "hospitals", "best"}
+CHECKPOINT = {"identity", "ledger", "state", "best"}
 COUNTED = ("round", "intermediaries")  # in every line of metrics.jsonl
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
 """What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
@@ -125,6 +126,11 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    @property
+    def hospitals(self) -> Path:
+        """Where hospitals in this process put down what they carry from round to round."""
+        return self.path / "hospitals"
 
     def ledger(self) -> Ledger:
         """For the one writer, until `let_go`; `read_ledger` is for readers."""

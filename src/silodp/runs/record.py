@@ -82,7 +82,8 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
         "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
         "(model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
-        "checkpoint.pt until the run is over: un-noised optimizer moments, and the secret of the draws",
+        "until the run is over: hospitals/, un-noised optimizer moments, and checkpoint.pt, the secret of "
+        "the draws",
     ]
     hospitals, members = experiment.cohort.hospitals, experiment.members
     if hospitals and members and members < hospitals:

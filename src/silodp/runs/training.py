@@ -118,17 +118,21 @@ class _Run:
         }
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
+        """The hospitals put their states down first: where a checkpoint is, they are. At the end they go."""
+        if not self._is_over:
+            self.engine.put_down(folder.hospitals, self.state.round)
         folder.save_checkpoint(
             {
                 "identity": self.identity,
                 "ledger": ledger.head,
                 "over": self._is_over,
-                # Un-noised moments and the secret of the draws are kept while a round is left to train.
+                # The secret of the draws is kept while a round is left to train.
                 "state": vars(self.state) | ({"draws": ""} if self._is_over else {}),
-                "hospitals": {} if self._is_over else self.engine.state(),
                 "best": [self.best_round, self.best_value, self.best_parameters],
             }
         )
+        if self._is_over:
+            self.engine.clear(folder.hospitals)
 
     @property
     def _is_over(self) -> bool:
@@ -144,14 +148,15 @@ class _Run:
                         f"{folder.path}: its checkpoint belongs to another {part}; "
                         "give it the one it was started with, or start a new run"
                     )
-            form = self._form(with_hospitals=checkpoint["hospitals"] != {})
+            form = {"state": vars(self.state), "best": (0, 0.0, self.best_parameters)}
             if not same_form({part: checkpoint[part] for part in form}, form):
                 raise InputError(
                     f"{folder.path}: its checkpoint was written by another version of silodp; "
                     "resume it with that version, or start a new run"
                 )
             self.state = State(**checkpoint["state"])
-            self.engine.restore(checkpoint["hospitals"])
+            if not self._is_over:
+                self.engine.take_up(folder.hospitals, self.state.round)
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
         if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
             raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
@@ -159,15 +164,6 @@ class _Run:
         if checkpoint is None or checkpoint["ledger"] != ledger.head:
             self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
         folder.keep_metrics(self.state.round)
-
-    def _form(self, with_hospitals: bool) -> dict[str, Any]:
-        """Of what a checkpoint holds; the last one holds nothing of the hospitals."""
-        states = [self.parts.trainer.fresh_state()]
-        return {
-            "state": vars(self.state),
-            "hospitals": dict.fromkeys(self.engine.state(), states) if with_hospitals else {},
-            "best": (0, 0.0, self.best_parameters),
-        }
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""

@@ -105,17 +105,18 @@ def _runs_table(found: Sequence[Found]) -> str:
     return markdown_table(header, rows)
 
 
-def _clip_bound(found: Sequence[Found]) -> float:
-    """C of the runs that clip; all have the same."""
-    bounds = (one.cell.experiment.clipping.first_bound() for one in found)
-    return next(bound for bound in bounds if bound is not None and math.isfinite(bound))
+def _clip_bounds(found: Sequence[Found]) -> str:
+    """C of the runs that clip updates, which is the same in all, and c of those that clip gradients."""
+    bounds = [one.cell.experiment.clipping.first_bound() for one in found]
+    clipped = [bound for bound in bounds if bound is not None and math.isfinite(bound)]
+    words = [f"C = {clipped[0]:g} on an update"] if clipped else []
+    image = found[0].cell.experiment.privacy.sample_clip_bound
+    return ", ".join([*words, f"c = {image:g} on an image's gradient"])
 
 
 def _explanation(found: Sequence[Found]) -> str:
-    experiment, image = found[0].cell.experiment, _image(found[0])["delta_image"]
     return (
-        f"Clip bounds: C = {_clip_bound(found):g} on an update, c = "
-        f"{experiment.privacy.sample_clip_bound:g} on an image's gradient. δ = {image:g} for an image. "
+        f"Clip bounds: {_clip_bounds(found)}. δ = {_image(found[0])['delta_image']:g} for an image. "
         "Hospitals are not split, so an intermediary is the whole hospital. With client-level DP an image is "
         "as safe as its hospital when that is replaced, hence ≤. Sample-level DP trains on soft Dice per "
         "image, the others on soft Dice over the batch. The paper prints no numbers of this comparison."

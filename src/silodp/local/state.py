@@ -1,0 +1,75 @@
+"""What a hospital carries from round to round, on its own disk: it is un-noised and never travels.
+
+A folder a hospital, a file a round, its owner's alone. The last two rounds that were put down are kept: a
+server that was killed while it wrote its checkpoint comes back to the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from silodp.errors import InputError
+from silodp.files import open_plain, private_folder, replacing
+
+OptimizerState = dict[str, Tensor]
+
+
+def state_folder(parent: Path, hospital: str) -> Path:
+    """A hospital's folder: any name can be a hospital's, but not a folder's."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", hospital)[:40]
+    return parent / f"{plain}-{hashlib.sha256(hospital.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def put_down(folder: Path, round_: int, states: list[OptimizerState]) -> None:
+    """Writes the states after `round_`; of the rounds put down before, only the last one stays."""
+    private_folder(folder.parent)
+    private_folder(folder)
+    before = sorted(number for number in _rounds(folder) if number != round_)
+    with replacing(folder / f"{round_}.pt") as file:
+        torch.save(states, file)
+    for number in before[:-1]:
+        (folder / f"{number}.pt").unlink()
+
+
+def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.device) -> list[OptimizerState]:
+    """The states after `round_`, on `device`.
+
+    Args:
+        like: one state as the hospital's optimizer has them; files of another shape are refused.
+    """
+    path = folder / f"{round_}.pt"
+    damaged = InputError(f"{path}: not the states of this hospital; restore it or start a new run")
+    if not path.exists():
+        raise InputError(
+            f"{path}: the hospital's states are missing, without which its training cannot go on as it was; "
+            "restore the file, or start a new run"
+        )
+    try:
+        with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise damaged  # PyTorch packs nothing, so what is read cannot be larger than the file
+        states = torch.load(path, map_location=device, weights_only=True)
+    except Exception:  # PyTorch, pickle and zipfile each raise their own kinds on damaged files
+        raise damaged from None
+    if not isinstance(states, list) or not all(_fits(state, like) for state in states):
+        raise damaged
+    return states
+
+
+def _rounds(folder: Path) -> list[int]:
+    return [int(path.stem) for path in folder.glob("*.pt") if path.stem.isdecimal()]
+
+
+def _fits(state: object, like: OptimizerState) -> bool:
+    if not isinstance(state, dict) or state.keys() != like.keys():
+        return False
+    found = [(state[name], like[name]) for name in like]
+    return all(
+        isinstance(one, Tensor) and (one.shape, one.dtype) == (own.shape, own.dtype) for one, own in found
+    )
