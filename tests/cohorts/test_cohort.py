@@ -234,3 +234,13 @@ def test_arrays_are_taken_like_tensors() -> None:
     images, targets = numbered(20)
     arrays = Cohort.from_tensors({"a": (images.numpy(), targets.numpy())})
     assert arrays.fingerprint() == Cohort.from_tensors({"a": (images, targets)}).fingerprint()
+
+
+def test_a_name_that_no_file_can_hold_is_refused() -> None:
+    """Half of a surrogate pair has no bytes in UTF-8: a traceback when the first seed is drawn for it."""
+    images = torch.rand(10, 1, 16, 16)
+    cohort = Cohort.from_tensors({"\ud800": (images, (images > 0.5).float())})
+    with pytest.raises(
+        InputError, match=r"a hospital is called .*ud800.*, which no file can hold; rename it"
+    ):
+        cohort.check()

@@ -116,7 +116,7 @@ def remove(holder: Any, key: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", [remove, put(None), put("text"), put([])])
+@pytest.mark.parametrize("harm", [remove, put(None), put("half \ud800 of a pair"), put([])])
 def test_whatever_is_damaged_there_is_a_page_or_one_line(
     name: str, harm: Callable[[Any, Any], None], run: Path
 ) -> None:

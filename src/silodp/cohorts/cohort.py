@@ -121,6 +121,9 @@ class Cohort:
         names = [hospital.name for hospital in self.hospitals]
         if len(set(names)) < len(names):
             raise InputError(f"cohort: two hospitals share a name in {names}; rename one")
+        for name in names:
+            if name.encode("utf-8", "ignore").decode() != name:
+                raise InputError(f"cohort: a hospital is called {name!r}, which no file can hold; rename it")
         first = self.hospitals[0].train
         if first.images.ndim != 4:
             raise InputError(

@@ -79,7 +79,7 @@ def refuse_place(out: Path) -> None:
 
 def write_page(page: Page, out: Path) -> Path:
     try:
-        write_atomically(out, page.html.encode())
+        write_atomically(out, page.html.encode("utf-8", "replace"))  # a name may hold half of a pair
     except OSError as error:
         raise _unwritable(out, error) from None
     return out
