@@ -14,6 +14,7 @@ from conftest import Killed, blob_cohort, kill_after
 from torch import Tensor
 
 import silodp.federation
+import silodp.noise.streams
 from silodp import Cohort, Experiment, resume, train
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
@@ -93,7 +94,7 @@ def trace(
 ) -> list[dict[str, Any]]:
     """Everything the server decides, round by round."""
     made, state = federation(experiment, cohort, factor)
-    monkeypatch.setattr(silodp.federation, "seeded_noise", hiding_noise(experiment))
+    monkeypatch.setattr(silodp.noise.streams, "seeded_noise", hiding_noise(experiment))
     ledger = Ledger(path)
     seen = []
     for done in made.rounds(state, ledger):
@@ -298,8 +299,8 @@ def test_a_redone_round_with_other_noise_is_neither_used_nor_written_if_it_overs
     with pytest.raises(Killed):
         train(limited, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(last))
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
-    original = silodp.federation.seeded_noise
-    monkeypatch.setattr(silodp.federation, "seeded_noise", lambda seed, number: original(seed + 1, number))
+    original = silodp.noise.streams.seeded_noise
+    monkeypatch.setattr(silodp.noise.streams, "seeded_noise", lambda seed, number: original(seed + 1, number))
     result = resume(tmp_path / "run", cohort=cohort, device="cpu")
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
     assert result.summary["rounds"] < last

@@ -90,6 +90,8 @@ class Experiment(Settings):
         if isinstance(privacy, dict) and privacy.get("level") == "sample":
             defaults |= {"clipping": {"rule": "none"}, "intermediaries": {"rule": "fixed", "count": 1}}
             defaults["model"] = defaults.get("model", {}) | {"norm": "group"}
+        if isinstance(privacy, dict) and privacy.get("noise") == "shared":
+            tree = {"diagnostics": False, **tree}
         given = {section: tree.get(section, {}) for section in defaults}
         filled = {name: defaults[name] | own for name, own in given.items() if isinstance(own, dict)}
         return {**tree, **filled}
@@ -104,6 +106,13 @@ class Experiment(Settings):
                 f"{self.privacy.noise_multiplier}: noise protects nobody without a bound; "
                 "set clipping.rule, or privacy.noise_multiplier=0"
             )
+        if self.privacy.noise == "shared":
+            self._refuse_with_shared_noise()
+        elif self.privacy.may_stay_away:
+            raise ValueError(
+                f"privacy.may_stay_away = {self.privacy.may_stay_away} with privacy.noise = central: "
+                "the server's noise needs nobody; leave it out, or set privacy.noise=shared"
+            )
         task = COHORT_TASKS.get(self.cohort.kind, self.task)
         if self.task != task:
             raise ValueError(f"task = {self.task} with cohort.kind = {self.cohort.kind}: set task={task}")
@@ -111,6 +120,30 @@ class Experiment(Settings):
             if self.model.kind == model and self.task != task:
                 raise ValueError(f"model.kind = {model} with task = {self.task}: set task={task}")
         return self
+
+    def _refuse_with_shared_noise(self) -> None:
+        """Un-noised numbers do not leave a hospital then, and the shares of those who are there must do."""
+        parts, clipping, drawn, privacy = self.intermediaries, self.clipping, self.participation, self.privacy
+        away = "the shares of those who are not drawn would be missing"
+        unread = "norms do not leave a hospital that noises its own contribution"
+        for field, value, fits, instead, why in (
+            ("privacy.noise_multiplier", 0, self.is_private, "0.5", "there is nothing to share"),
+            (
+                "privacy.level",
+                privacy.level,
+                privacy.level == "client",
+                "client",
+                "it is shared there already",
+            ),
+            ("participation.rule", drawn.rule, not drawn.in_words, "all", away),
+            ("clipping.rule", clipping.rule, not clipping.rehearses, "quantile", unread),
+            ("intermediaries.rule", parts.rule, not parts.reads_norms, "closed-form", unread),
+            ("diagnostics", "true", not self.diagnostics, "false", unread),
+        ):
+            if not fits:
+                raise ValueError(
+                    f"{field} = {value} with privacy.noise = shared: {why}; set {field}={instead}"
+                )
 
     def _refuse_with_sample_level(self) -> None:
         """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
@@ -192,6 +225,11 @@ class Experiment(Settings):
             raise InputError(
                 f"participation.members = {members}: the cohort has {hospitals} hospitals; "
                 f"set participation.members to at most {hospitals}"
+            )
+        if self.privacy.may_stay_away >= members:
+            raise InputError(
+                f"privacy.may_stay_away = {self.privacy.may_stay_away}: {members} hospitals train; set it to "
+                f"at most {members - 1}"
             )
         cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
         for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere

@@ -24,7 +24,7 @@ from silodp.local.splitting import room, split_sizes
 from silodp.local.trainer import batch_count, planned_steps, step_normaliser
 from silodp.mechanism import LocalNoise, Mechanism, Unprotected
 from silodp.messages import Release, RoundPlan
-from silodp.noise.streams import NoiseSource, seeded_noise, system_noise
+from silodp.noise.streams import NoiseSource, noise_of
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
@@ -166,11 +166,7 @@ class Federation:
         return self.experiment.participation.participants(list(self.hospitals), state.draws, number)
 
     def _noise(self, number: int) -> NoiseSource:
-        return (
-            seeded_noise(self.experiment.seed, number)
-            if self.experiment.privacy.reproducible
-            else system_noise
-        )
+        return noise_of(self.experiment.seed if self.experiment.privacy.reproducible else None, number)
 
     def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
         """Whether the budget allows `events`; if not, `state.stopped` says why.
@@ -246,7 +242,7 @@ def build_federation(
 
 
 def build_budget(experiment: Experiment) -> Budget | None:
-    """The brake that the experiment asks for."""
+    """The budget check that the experiment asks for."""
     limit = experiment.budget
     if limit is None:
         return None
@@ -255,7 +251,7 @@ def build_budget(experiment: Experiment) -> Budget | None:
 
 
 def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
-    """The door for hospitals with training sets of these sizes."""
+    """The mechanism for hospitals with training sets of these sizes."""
     participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
     return Mechanism(
         0.0 if by_hospitals else experiment.privacy.noise_multiplier,
@@ -265,6 +261,7 @@ def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
         participation.sampling_rate(len(sizes)),
         _local_noise(experiment, sizes) if by_hospitals else None,
         experiment.local.keeps_state,
+        len(sizes) - experiment.privacy.may_stay_away if experiment.privacy.noise == "shared" else 0,
     )
 
 

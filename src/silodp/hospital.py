@@ -19,7 +19,7 @@ from silodp.local.state import OptimizerState, put_down, state_folder, take_up
 from silodp.local.trainer import LocalTrainer, average_states, planned_steps, step_normaliser
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.noise.streams import generator
+from silodp.noise.streams import generator, noise_of
 
 _CPU = torch.device("cpu")
 
@@ -39,8 +39,21 @@ class Hospital:
     """One participant. It sees the plan and its own data, and nothing of the other hospitals."""
 
     def __init__(
-        self, data: HospitalData, trainer: LocalTrainer, mechanism: Mechanism, signs: Tensor, seed: int
+        self,
+        data: HospitalData,
+        trainer: LocalTrainer,
+        mechanism: Mechanism,
+        signs: Tensor,
+        seed: int,
+        noise_seed: int | None = None,
     ) -> None:
+        """A hospital of this process.
+
+        Args:
+            signs: of the sketches.
+            seed: of its split, batches and augmentation.
+            noise_seed: of its share of the noise, where it adds one; default: the system's entropy.
+        """
         self.name = data.name
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
         self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
@@ -48,6 +61,7 @@ class Hospital:
         self.mechanism = mechanism
         self._signs = signs
         self._seed = seed
+        self._noise_seed = noise_seed
         self._rehearsed: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
         self._answered: tuple[Contribution, Diagnostics | None] | None = (
             None  # the last, where states are kept
@@ -68,7 +82,10 @@ class Hospital:
             _, updates, trained = self._rehearsed
         self._rehearsed = None
         numbers, norms = self.mechanism.encode(
-            plan, self._updates(plan, trained, diagnose) if updates is None else updates
+            plan,
+            self._updates(plan, trained, diagnose) if updates is None else updates,
+            self.name,
+            noise_of(self._noise_seed, plan.round),
         )
         lost = ~torch.isfinite(norms)
         if self.states:
@@ -89,7 +106,8 @@ class Hospital:
             loss = torch.stack(trained.losses).nanmean()
             measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
-        self._answered = answer if self.states else None  # without states all of it would come out again
+        # Without states all of it would come out again, but for noise that nobody can draw twice.
+        self._answered = answer if self.states or self.mechanism.shares else None
         return answer
 
     def rehearse(self, plan: RoundPlan) -> Tensor:

@@ -17,17 +17,21 @@ import torch
 from torch import Tensor
 
 from silodp.clipping import ClippingRule
+from silodp.errors import InputError
 from silodp.intermediary import Ratio
 from silodp.local.clip import clip_factor, norm
 from silodp.local.sketch import cosines, signs, sketch
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
-from silodp.noise.streams import NoiseSource
+from silodp.noise.streams import NoiseSource, system_noise
 from silodp.participation import ParticipationRule
 from silodp.privacy.events import Event
 
 _BIT_LATTICE = 2.0**-20
 """The quantile bits are halves; their noise is rounded to multiples of this."""
+
+_FAR = 10.0
+"""Standard deviations that no honest share of noise exceeds, but for a chance of 1e-23."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Mechanism:
         sampling_rate: chance of one hospital's taking part.
         local: set where the hospitals' own noise protects their images; then the server adds none.
         stateful: whether hospitals keep optimizer states across rounds.
+        shares: with how many hospitals' shares the noise is full; 0: the server adds it all.
     """
 
     noise_multiplier: float
@@ -78,6 +83,7 @@ class Mechanism:
     sampling_rate: float = 1.0
     local: LocalNoise | None = None
     stateful: bool = False
+    shares: int = 0
 
     def events(
         self, round_: int, intermediaries: int, clip_bound: float | None, estimates: bool
@@ -135,15 +141,24 @@ class Mechanism:
             )
         return update, bits
 
-    def encode(self, plan: RoundPlan, updates: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    def encode(
+        self,
+        plan: RoundPlan,
+        updates: Iterable[Tensor],
+        hospital: str = "",
+        noise: NoiseSource = system_noise,
+    ) -> tuple[Tensor, Tensor]:
         """At a hospital: clips its intermediaries' updates, sums them, and rounds the sum to the lattice.
 
         Guarantee: leaving out one of the updates moves the numbers by at most `sensitivity` of this C and v.
-        One that is NaN or infinite counts as nothing, its bit included, and takes no other with it.
+        One that is NaN or infinite counts as nothing, its bit included, and takes no other with it. Where
+        noise is shared, the hospital's share is in the numbers: 1/`shares` of the variance.
 
         Args:
             plan: with a clip bound.
             updates: v times (d,), one by one; each is overwritten, and may be the same memory every time.
+            hospital: whose they are: no two draw the same share.
+            noise: where a share comes from.
 
         Returns:
             (d + 1,) numbers as `Contribution` has them, and the (v,) norms before clipping in double
@@ -160,7 +175,27 @@ class Mechanism:
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
         distance = self._distance(plan.clip_bound, len(total))
         numbers = to_lattice(total, distance) if distance else total.double()
-        return torch.cat([numbers, bits[None] / _BIT_LATTICE]), norms
+        numbers = torch.cat([numbers, bits[None] / _BIT_LATTICE])
+        if self.shares:
+            of_update, of_bits = (one / math.sqrt(self.shares) for one in self._noise_in_units(plan))
+            public = f"share of {hospital}, C {plan.clip_bound!r}, v {plan.intermediaries}"
+            share = noise(numbers, public, len(numbers))
+            share[:-1].mul_(of_update)
+            share[-1:].mul_(of_bits)
+            numbers += share.round_()
+        return numbers, norms
+
+    def _noise_in_units(self, plan: RoundPlan) -> tuple[float, float]:
+        """Standard deviations of a round's noise on the update's sum and on the bits', on their lattices.
+
+        The noise is scaled by what one intermediary can move the sums by. One centred bit moves theirs by ½,
+        so the noise that makes it z_b is z_b/2.
+        """
+        assert plan.clip_bound is not None, "a rehearsal has found C"
+        update, bit = self._multipliers
+        unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
+        moved = sensitivity(plan.clip_bound, plan.intermediaries) if update else 0.0
+        return update * moved / unit, bit / 2 / _BIT_LATTICE
 
     def opened(self, plan: RoundPlan, numbers: Tensor) -> tuple[Tensor, float]:
         """The (d,) sum of clipped updates that a contribution's numbers stand for, and the sum of its bits.
@@ -195,7 +230,6 @@ class Mechanism:
         size, bound = len(plan.parameters), plan.clip_bound
         distance = self._distance(bound, size)
         unit, denominator = distance or 1.0, self.expected_hospitals * plan.intermediaries
-        update_multiplier, bit_multiplier = self._multipliers
         total = torch.zeros(size + 1, dtype=torch.float64, device=plan.parameters.device)
         absent, ignored = dict.fromkeys(asked, "it did not answer"), []
         counted: set[str] = set()
@@ -213,15 +247,20 @@ class Mechanism:
                 del absent[name]
                 total += self._held_to_the_most(plan, answer.numbers.to(total.device), unit)
 
-        # The noise is scaled by what one intermediary can move the sum by, and rounded to its lattice.
-        std_of_sum = 0.0
-        if update_multiplier and bound:
-            std_of_sum = update_multiplier * sensitivity(bound, plan.intermediaries)
+        if len(counted) < self.shares:
+            raise InputError(
+                f"round {plan.round}: {len(counted)} hospitals answered, and the noise is full with "
+                f"{self.shares} (privacy.may_stay_away); nothing is released, go on when they are there"
+            )
+        # Shares of more hospitals than needed are more noise than counted.
+        of_update, of_bits = self._noise_in_units(plan)
+        there = math.sqrt(len(counted) / self.shares) if self.shares else 1.0
+        std_of_sum = of_update * unit * there
         hidden = total[:size]
         added = torch.zeros_like(hidden)
-        if std_of_sum:
+        if of_update and not self.shares:
             added = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
-            added.mul_(std_of_sum / unit).round_()
+            added.mul_(of_update).round_()
         unprotected = None
         if known := {name: one for name, one in (diagnostics or {}).items() if name in counted}:
             noise_norm = float(norm(added)) * unit / denominator
@@ -231,9 +270,10 @@ class Mechanism:
         released = {"model update": _digest(mean)}
         fraction_below = None
         if self.clipping.releases_bits:
-            # One centred bit moves the sum by ½, so the noise that makes it z_b is z_b/2.
             bits = total[size:].cpu() * _BIT_LATTICE
-            steps = noise(bits, "clip quantile", 1).mul_(bit_multiplier / 2 / _BIT_LATTICE).round_()
+            steps = torch.zeros(1, dtype=torch.float64)
+            if not self.shares:
+                steps = noise(bits, "clip quantile", 1).mul_(of_bits).round_()
             fraction_below = (float(bits) + float(steps) * _BIT_LATTICE) / denominator + 0.5
             released["clip quantile"] = _digest(torch.tensor(fraction_below, dtype=torch.float64))
         # Derived here once more: a plan that came without its events must not make a release without any.
@@ -251,6 +291,10 @@ class Mechanism:
         assert plan.clip_bound is not None
         most = longest_sum(plan.clip_bound, plan.intermediaries) / unit
         length, limit = norm(numbers[:-1]), plan.intermediaries / 2 / _BIT_LATTICE
+        if self.shares:  # its share of the noise is in it, hardly ever farther out than this
+            of_update, of_bits = (one / math.sqrt(self.shares) for one in self._noise_in_units(plan))
+            most += of_update * (math.sqrt(len(numbers)) + _FAR)
+            limit += of_bits * _FAR
         if length > most:
             numbers = numbers.clone()
             numbers[:-1] = numbers[:-1].mul(clip_factor(length, most)).trunc_()

@@ -232,6 +232,11 @@ class PrivacySettings(Settings):
     entropy: Literal["seed", "system"] = (
         "seed"  # seed: reproducible, for study; system: for models to release
     )
+    # central: the server adds it. shared: each hospital adds a share before its contribution leaves it.
+    noise: Literal["central", "shared"] = "central"
+    may_stay_away: Annotated[int, Field(ge=0)] = (
+        0  # shared: so many hospitals' shares the noise can do without
+    )
     level: Literal["client", "sample"] = "client"  # sample: DP-SGD at the hospitals (the paper's section 2.3)
     sample_clip_bound: Positive = 1.0  # sample: c, the bound on one image's gradient
     image_delta: Annotated[float, Field(gt=0, lt=1)] | None = (

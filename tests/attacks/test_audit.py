@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-import silodp.federation
 import silodp.mechanism
+import silodp.noise.streams
 from silodp.attacks.audit import EXPERIMENT, Audit, AuditSettings, audit
 from silodp.attacks.canary import Bench, WithCanary
 from silodp.cli.display_privacy import show_audit
@@ -68,7 +68,7 @@ def test_the_observer_sees_the_canary_and_nothing_of_the_honest(
     optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without noise the score is Σ sent/z² over rounds and releases, whatever the others trained."""
-    monkeypatch.setattr(silodp.federation, "seeded_noise", weakened(lambda public: 0.0))
+    monkeypatch.setattr(silodp.noise.streams, "seeded_noise", weakened(lambda public: 0.0))
     z, rounds = 2.0, 5  # dp2-rmsprop preconditions rounds 4 and 5
     experiment = EXPERIMENT.change(privacy__noise_multiplier=z, server__optimizer=optimizer)
     scores, claimed = Bench(experiment, rounds, hospitals=3).observe(1)
@@ -150,10 +150,10 @@ def test_same_seed_same_audit_and_progress_is_told() -> None:
 def missing(factor: float, entropy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of noise `factor` times too small; the ledger knows nothing of it."""
     if entropy == "seed":
-        monkeypatch.setattr(silodp.federation, "seeded_noise", weakened(lambda public: 1 / factor))
+        monkeypatch.setattr(silodp.noise.streams, "seeded_noise", weakened(lambda public: 1 / factor))
     else:
         monkeypatch.setattr(
-            silodp.federation,
+            silodp.noise.streams,
             "system_noise",
             lambda hidden, public, count: system_noise(hidden, public, count) / factor,
         )
@@ -181,7 +181,7 @@ def test_the_same_audit_finds_nothing_where_nothing_is_wrong(entropy: str) -> No
 def test_noise_of_the_system_is_audited_and_not_repeatable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(silodp.federation, "seeded_noise", None)  # nobody may ask for it
+    monkeypatch.setattr(silodp.noise.streams, "seeded_noise", None)  # nobody may ask for it
     own = settings(20, intermediaries__count=1, privacy__entropy="system")
     bench = Bench(own.experiment, own.rounds, own.hospitals)
     assert bench.observe(1)[0][0].tolist() != bench.observe(1)[0][0].tolist()
@@ -200,7 +200,7 @@ def test_noise_scaled_by_the_wrong_bound_is_caught(monkeypatch: pytest.MonkeyPat
 
 def test_quantile_bits_without_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     bits = "clip quantile"
-    monkeypatch.setattr(silodp.federation, "seeded_noise", weakened(lambda public: float(public != bits)))
+    monkeypatch.setattr(silodp.noise.streams, "seeded_noise", weakened(lambda public: float(public != bits)))
     found = audit(settings(runs=100))  # so that the runs which choose a score can tell the bits from the rest
     assert found.hospital.verdict == found.intermediary.verdict == "broken"
     assert found.hospital.bound.score != "model updates"

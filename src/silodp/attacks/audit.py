@@ -82,6 +82,8 @@ class AuditSettings:
              f"{uncovered}; choose quantile or fixed"),
             ("intermediaries.rule", split.rule, bool(split.uncovered),
              f"{uncovered}; choose closed-form or fixed"),
+            ("privacy.noise", "shared", experiment.privacy.noise == "shared",
+             "who audits would know the others' shares; choose central, the noise is the same"),
             ("participation.rule", drawn.rule, drawn.sampling_rate(self.hospitals) < 1,
              "who is drawn is a secret that its ε counts on, and so few federations cannot test that; "
              "choose all to audit the noise alone"),

@@ -64,7 +64,8 @@ class WithCanary(InProcess):
             assert plan.clip_bound is not None, "both rules fix C before the round"
             # Every norm is C but for rounding, so every bit says «norm ≤ C».
             longest = plan.clip_bound * ROUNDING * self.direction
-            numbers, _ = self.mechanism.encode(plan, (longest.clone() for _ in range(self.sent)))
+            updates = (longest.clone() for _ in range(self.sent))
+            numbers, _ = self.mechanism.encode(plan, updates)
             yield Contribution(_CANARY, plan.round, plan.digest, numbers)
 
 

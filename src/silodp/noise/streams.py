@@ -48,6 +48,11 @@ def seeded_noise(seed: int, number: int) -> NoiseSource:
     return draw
 
 
+def noise_of(seed: int | None, number: int) -> NoiseSource:
+    """A round's noise: from the seed, or without one from the operating system."""
+    return system_noise if seed is None else seeded_noise(seed, number)
+
+
 def system_noise(hidden: Tensor, public: str, count: int) -> Tensor:
     """Noise for deployments, from the operating system's entropy: nobody can draw it again.
 

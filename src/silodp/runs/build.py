@@ -125,7 +125,8 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     refuse_misfit(trainer, cohort, experiment.intermediaries.min_samples, outputs(experiment, cohort))
     mechanism = build_mechanism(experiment, [len(hospital.train) for hospital in members])
     fixed = signs(len(flat), place)
-    hospitals = [Hospital(data, trainer, mechanism, fixed, experiment.seed) for data in cohort.hospitals]
+    chance = (experiment.seed, experiment.seed if experiment.privacy.reproducible else None)
+    hospitals = [Hospital(data, trainer, mechanism, fixed, *chance) for data in cohort.hospitals]
     reached = (own.get("engine") or InProcess)(hospitals)
     federation = build_federation(experiment, cohort, reached, mechanism, flat.identity, server_optimizer)
     return Parts(experiment, cohort, task, flat, trainer, reached, federation)

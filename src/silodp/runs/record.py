@@ -99,6 +99,11 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
         )
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
+    if experiment.privacy.noise == "shared":
+        notes.append(
+            "whoever sees single contributions, as the server does: each has one share of the noise only; "
+            "and hospitals that tell their shares, which count as away (privacy.may_stay_away)"
+        )
     if experiment.privacy.level == "sample":
         notes.append(
             "a hospital that stays away: ε is for its images counting as nothing while it adds its noise"

@@ -109,9 +109,13 @@ def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
     With v above one the whole hospital is at stake: each of its v intermediaries holds these images.
     """
     bound = float(norm(update))
-    private = experiment.change(clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"})
+    private = experiment.change(
+        clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"}, privacy__noise="central",
+        privacy__may_stay_away=0,
+    )  # fmt: skip
     mechanism = build_mechanism(private, [len(update)])
     plan = RoundPlan(1, update, v, bound)
+    noise = seeded_noise(experiment.seed, 1)
     numbers, _ = mechanism.encode(plan, (update.clone() for _ in range(v)))
     answer = Contribution("victim", 1, plan.digest, numbers)
-    return mechanism.decode(plan, ["victim"], [answer], seeded_noise(experiment.seed, 1))[0].mean * v
+    return mechanism.decode(plan, ["victim"], [answer], noise)[0].mean * v
