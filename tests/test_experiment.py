@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment, delta_by_rule, preset_names
+from silodp.experiment import Experiment, ResolvedExperiment, delta_by_rule, preset_names
 
 CLASSIFICATION: dict[str, Any] = {
     "task": "classification",
@@ -32,8 +32,8 @@ def test_an_unknown_key_is_named_with_the_valid_ones() -> None:
 
 
 def test_an_unknown_key_in_a_section_is_named_with_that_sections_keys() -> None:
-    message = refused(tree={"privacy": {"noise": 1.0}})
-    assert message.startswith("privacy.noise: no such setting")
+    message = refused(tree={"privacy": {"noises": 1.0}})
+    assert message.startswith("privacy.noises: no such setting")
     assert "noise_multiplier" in message
     assert "delta" in message
     assert "rounds" not in message
@@ -85,7 +85,7 @@ def test_every_preset_resolves_and_comes_back_from_its_file(name: str, tmp_path:
     complete = preset.resolve(preset.cohort.hospitals or 6, 1)
     path = tmp_path / "experiment.toml"
     path.write_text(complete.to_toml(), encoding="utf-8")
-    assert Experiment.load(path) == complete
+    assert ResolvedExperiment.load(path) == complete
     assert complete.resolve(complete.cohort.hospitals or 6, 1) == complete
 
 
@@ -112,7 +112,7 @@ def test_toml_keeps_every_digit(
             "privacy": {"noise_multiplier": z, "delta": delta},
         }
     ).resolve(6, 1)
-    again = Experiment.build(tomllib.loads(experiment.to_toml()))
+    again = ResolvedExperiment.build(tomllib.loads(experiment.to_toml()))
     assert again == experiment
     assert (again.privacy.noise_multiplier, again.privacy.delta) == (z, delta)
 
@@ -323,7 +323,7 @@ def test_a_budget_takes_the_runs_delta_and_goes_through_toml() -> None:
     made = Experiment(budget={"epsilon": 10}).resolve(6, 1)
     assert made.budget is not None
     assert (made.budget.delta, made.budget.unit, made.budget.neighbours) == (0.1, "hospital", "add-or-remove")
-    assert Experiment.build(tomllib.loads(made.to_toml())) == made
+    assert ResolvedExperiment.build(tomllib.loads(made.to_toml())) == made
 
 
 @pytest.mark.parametrize(("members", "delta"), [(2, 0.1), (10, 0.1), (11, 0.01), (20, 0.01)])
@@ -331,7 +331,7 @@ def test_delta_follows_from_the_hospitals_that_train(members: int, delta: float)
     complete = Experiment.build({"participation": {"members": members}}).resolve(20, 1)
     assert complete.privacy.delta == pytest.approx(delta)
     assert (complete.members, complete.cohort.hospitals) == (members, 20)
-    assert Experiment.build(tomllib.loads(complete.to_toml())) == complete
+    assert ResolvedExperiment.build(tomllib.loads(complete.to_toml())) == complete
 
 
 def test_all_hospitals_train_by_default() -> None:
@@ -370,3 +370,19 @@ def test_a_change_that_python_cannot_read_is_one_short_line(value: str) -> None:
         Experiment.load("demo", [f"rounds={value}"])
     assert len(str(error.value)) < 500
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "setting", ["cohort.hospitals", "threads", "privacy.delta", "server.learning_rate", "budget.delta"]
+)
+def test_a_resolved_experiment_leaves_nothing_open(setting: str) -> None:
+    """It is another type: what a federation needs is there, and a run's file that lost it is refused."""
+    complete = Experiment(budget={"epsilon": 10}).resolve(6, 1)
+    assert (complete.delta, complete.hospitals, complete.members) == (0.1, 6, 6)
+    assert isinstance(complete.change(rounds=3), ResolvedExperiment)
+    tree = complete.model_dump(exclude_none=True)
+    section, _, name = setting.rpartition(".")
+    del (tree[section] if section else tree)[name]
+    assert not isinstance(Experiment.build(tree), ResolvedExperiment)
+    with pytest.raises(InputError, match=rf"{setting}: a run's experiment says every number; restore it"):
+        ResolvedExperiment.build(tree)

@@ -11,7 +11,8 @@ import silodp
 ROOT = Path(silodp.__file__).parent
 OUTER = {"attacks", "cli", "report", "runs", "studies", "tracking"}  # rooms around the method
 METHOD = {
-    "clipping", "engines", "errors", "experiment", "federation", "hospital", "intermediary", "local",
+    "clipping", "compatibility", "engines", "errors", "experiment", "federation", "hospital", "intermediary",
+    "local",
     "mechanism", "messages", "models", "noise", "participation", "privacy", "server_optimizers", "settings",
     "tasks", "update_map",
 }  # fmt: skip

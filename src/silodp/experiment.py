@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from silodp.clipping import ClippingRule, QuantileClipping
+from silodp.compatibility import refuse_what_does_not_fit
 from silodp.errors import InputError
 from silodp.files import read_text
 from silodp.intermediary import ClosedForm, IntermediaryRule
@@ -34,14 +35,6 @@ RULES: dict[str, type[Rule]] = {
 """The sections whose first setting is a choice among rules."""
 
 PRESETS = Path(__file__).parent / "presets"
-
-COHORT_TASKS = {
-    "synthetic-mri": "segmentation",
-    "synthetic-ct": "classification",
-    "rsna-ich": "classification",
-    "prostate": "segmentation",
-    "medmnist": "classification",
-}
 
 
 class Experiment(Settings):
@@ -98,77 +91,12 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        if self.privacy.level == "sample":
-            self._refuse_with_sample_level()
-        elif not self.clipping.bounded and self.privacy.noise_multiplier > 0:
-            raise ValueError(
-                f"clipping.rule = {self.clipping.rule} with privacy.noise_multiplier = "
-                f"{self.privacy.noise_multiplier}: noise protects nobody without a bound; "
-                "set clipping.rule, or privacy.noise_multiplier=0"
-            )
-        if self.privacy.noise == "shared":
-            self._refuse_with_shared_noise()
-        elif self.privacy.may_stay_away:
-            raise ValueError(
-                f"privacy.may_stay_away = {self.privacy.may_stay_away} with privacy.noise = central: "
-                "the server's noise needs nobody; leave it out, or set privacy.noise=shared"
-            )
-        task = COHORT_TASKS.get(self.cohort.kind, self.task)
-        if self.task != task:
-            raise ValueError(f"task = {self.task} with cohort.kind = {self.cohort.kind}: set task={task}")
-        for model, task in (("unet", "segmentation"), ("densenet", "classification")):
-            if self.model.kind == model and self.task != task:
-                raise ValueError(f"model.kind = {model} with task = {self.task}: set task={task}")
+        refuse_what_does_not_fit(self)
         return self
-
-    def _refuse_with_shared_noise(self) -> None:
-        """Un-noised numbers do not leave a hospital then, and the shares of those who are there must do."""
-        parts, clipping, drawn, privacy = self.intermediaries, self.clipping, self.participation, self.privacy
-        away = "the shares of those who are not drawn would be missing"
-        unread = "norms do not leave a hospital that noises its own contribution"
-        for field, value, fits, instead, why in (
-            ("privacy.noise_multiplier", 0, self.is_private, "0.5", "there is nothing to share"),
-            (
-                "privacy.level",
-                privacy.level,
-                privacy.level == "client",
-                "client",
-                "it is shared there already",
-            ),
-            ("participation.rule", drawn.rule, not drawn.in_words, "all", away),
-            ("clipping.rule", clipping.rule, not clipping.rehearses, "quantile", unread),
-            ("intermediaries.rule", parts.rule, not parts.reads_norms, "closed-form", unread),
-            ("diagnostics", "true", not self.diagnostics, "false", unread),
-        ):
-            if not fits:
-                raise ValueError(
-                    f"{field} = {value} with privacy.noise = shared: {why}; set {field}={instead}"
-                )
-
-    def _refuse_with_sample_level(self) -> None:
-        """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
-        parts, clipping, drawn = self.intermediaries, self.clipping, self.participation
-        one_part = parts.asked == 1 and not parts.uncovered
-        for field, value, fits, instead, why in (
-            ("model.norm", self.model.norm, self.model.norm != "batch", "group", "BatchNorm mixes images"),
-            ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", "hospitals are not split"),
-            ("intermediaries.count", parts.asked, one_part, 1, "hospitals are not split"),
-            ("clipping.rule", clipping.rule, not clipping.bounded, "none", "gradients are clipped"),
-            ("participation.rule", drawn.rule, not drawn.in_words, "all", "one that is away adds no noise"),
-        ):  # fmt: skip
-            if not fits:
-                raise ValueError(
-                    f"{field} = {value} with privacy.level = sample: {why}; set {field}={instead}"
-                )
 
     @property
     def is_private(self) -> bool:
         return self.privacy.noise_multiplier > 0
-
-    @property
-    def members(self) -> int | None:
-        """How many hospitals train; known once the experiment is resolved."""
-        return self.participation.members or self.cohort.hospitals
 
     @classmethod
     def load(cls, source: str | Path, changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
@@ -209,7 +137,9 @@ class Experiment(Settings):
             {key.replace("__", "."): value for key, value in changes.items()},
         )
 
-    def resolve(self, hospitals: int, threads: int, images: int = 1, simulated: bool | None = None) -> Self:
+    def resolve(
+        self, hospitals: int, threads: int, images: int = 1, simulated: bool | None = None
+    ) -> ResolvedExperiment:
         """Fills in what the defaults leave open, so that the written file says every number.
 
         Threads are among them: sums of floating-point numbers depend on how they are divided.
@@ -245,12 +175,46 @@ class Experiment(Settings):
             changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:
             changes["server.learning_rate"] = self.server.usual_rate(private=self.is_private)
-        return self.build(self.model_dump(exclude_none=True), changes)
+        return ResolvedExperiment.build(self.model_dump(exclude_none=True), changes)
 
     def to_toml(self) -> str:
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+class ResolvedExperiment(Experiment):
+    """An experiment for hospitals that are known: every number is said. A run's folder has such a one."""
+
+    @model_validator(mode="after")
+    def _nothing_is_open(self) -> Self:
+        for setting, value in (
+            ("cohort.hospitals", self.cohort.hospitals),
+            ("threads", self.threads),
+            ("privacy.delta", self.privacy.delta),
+            ("server.learning_rate", self.server.learning_rate),
+            ("budget.delta", self.budget is None or self.budget.delta),
+        ):
+            if value is None:
+                raise ValueError(f"{setting}: a run's experiment says every number; restore it")
+        return self
+
+    @property
+    def delta(self) -> float:
+        """δ of every ε of the run."""
+        assert self.privacy.delta is not None
+        return self.privacy.delta
+
+    @property
+    def hospitals(self) -> int:
+        """Of the cohort."""
+        assert self.cohort.hospitals is not None
+        return self.cohort.hospitals
+
+    @property
+    def members(self) -> int:
+        """How many of the hospitals train."""
+        return self.participation.members or self.hospitals
 
 
 def cohort_settings(path: Path, changes: Sequence[str]) -> CohortSettings:

@@ -18,7 +18,7 @@ from torch import Tensor
 from silodp.cohorts.cohort import Cohort
 from silodp.engines import Engine
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.local.splitting import capped as capped_at
 from silodp.local.splitting import room, split_sizes
 from silodp.local.trainer import batch_count, planned_steps, step_normaliser
@@ -62,7 +62,7 @@ class Round:
 class Federation:
     """The server: what a run fixes before its first round."""
 
-    experiment: Experiment
+    experiment: ResolvedExperiment
     hospitals: dict[str, int]  # name → size of its training set; both are public
     room: dict[str, int]  # name → the largest v that it has images and patients for; public as well
     engine: Engine
@@ -205,7 +205,7 @@ class Federation:
 
 
 def build_federation(
-    experiment: Experiment,
+    experiment: ResolvedExperiment,
     cohort: Cohort,
     engine: Engine,
     mechanism: Mechanism,
@@ -241,13 +241,12 @@ def build_federation(
     )
 
 
-def build_budget(experiment: Experiment) -> Budget | None:
+def build_budget(experiment: ResolvedExperiment) -> Budget | None:
     """The budget check that the experiment asks for."""
     limit = experiment.budget
     if limit is None:
         return None
-    assert limit.delta is not None, "the experiment is resolved"
-    return Budget(limit.epsilon, limit.delta, limit.unit, limit.neighbours)
+    return Budget(limit.epsilon, limit.delta or experiment.delta, limit.unit, limit.neighbours)
 
 
 def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:

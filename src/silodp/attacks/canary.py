@@ -108,9 +108,8 @@ class Bench:
             device="cpu",
         )
         assert isinstance(made.engine, WithCanary)
-        assert made.experiment.privacy.delta is not None, "the experiment is resolved"
         self.experiment, self.engine, self.federation = made.experiment, made.engine, made.federation
-        self.delta, self.start = made.experiment.privacy.delta, made.model.values.clone()
+        self.delta, self.start = made.experiment.delta, made.model.values.clone()
 
     def observe(self, runs: int, on_run: OnRun | None = None) -> tuple[dict[int, Numbers], Epsilon]:
         """Scores by how many intermediaries of the canary sent something, and the largest ε claimed."""

@@ -73,7 +73,7 @@ def _intermediaries(run: Run) -> Chart:
 
 
 def _lambda(run: Run) -> Chart:
-    members = run.experiment.members or len(run.hospitals) or 1
+    members = run.experiment.members
     expected = run.experiment.participation.expected_hospitals(members)
     target = f"1/{expected:g}" if expected == round(expected) else f"{1 / expected:.3g}"
     line = _single("λ", _over_rounds(run, "lambda") if _noise_at_the_server(run) else ())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.files import read_object
 from silodp.report.shape import CohortShape, RoundShape, SummaryShape, expect
 from silodp.runs.folder import RunFolder, read_experiment
@@ -38,7 +38,7 @@ class Run:
     folder: Path
     label: str
     name: str
-    experiment: Experiment
+    experiment: ResolvedExperiment
     metrics: list[dict[str, Any]]
     cohort: dict[str, Any]
     summary: dict[str, Any] | None
@@ -101,7 +101,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     ]
 
 
-def _read(folder: Path, experiment: Experiment, name: str, label: str) -> Run:
+def _read(folder: Path, experiment: ResolvedExperiment, name: str, label: str) -> Run:
     metrics = RunFolder(folder).metrics()  # before the ledger, which only grows
     for number, record in enumerate(metrics, start=1):
         expect(RoundShape, record, f"{folder / 'metrics.jsonl'}, line {number}", "restore the file")

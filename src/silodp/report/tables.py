@@ -52,7 +52,7 @@ def holdings(run: Run) -> Table | None:
         return None
     classes = [str(name) for name in run.cohort["classes"]]
     counted = classes if run.cohort["target"] == "class" and len(classes) <= MOST_CLASSES else []
-    members = run.experiment.members or len(run.hospitals)
+    members = run.experiment.members
     rows = []
     for number, (name, parts) in enumerate(run.cohort["hospitals"].items()):
         text = name if number < members else f"{name} (does not train)"

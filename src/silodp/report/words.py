@@ -27,8 +27,7 @@ def several(count: int, thing: str) -> str:
 
 def hospitals(run: Run) -> str:
     """Who trained, and whether they are real."""
-    count = run.experiment.cohort.hospitals or len(run.hospitals)
-    members = run.experiment.members or count
+    count, members = run.experiment.hospitals, run.experiment.members
     kind = "simulated hospital" if run.experiment.cohort.simulated else "hospital"
     return several(count, kind) if members == count else f"{members} of {several(count, kind)}"
 

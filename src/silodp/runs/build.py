@@ -16,7 +16,7 @@ from silodp.cohorts.catalogue import OnRead
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.federation import Federation, State, build_federation, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
@@ -53,7 +53,7 @@ class Parts:
         federation: the server.
     """
 
-    experiment: Experiment
+    experiment: ResolvedExperiment
     cohort: Cohort
     task: Task
     model: FlatModel
@@ -106,30 +106,30 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
     members = experiment.participation.training(cohort.hospitals)
     images = sum(len(hospital.train) for hospital in members)
-    experiment = experiment.resolve(
+    resolved = experiment.resolve(
         len(cohort.hospitals), torch.get_num_threads(), images, cohort.about.get("simulated")
     )
-    task = task_named(experiment.task)
+    task = task_named(resolved.task)
     refuse_other_targets(cohort, task)
     if model is not None:
-        network = freeze_all_but(copy.deepcopy(model), experiment.model.trainable)
+        network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
     else:
-        network = named_network(experiment, cohort)
+        network = named_network(resolved, cohort)
     flat = FlatModel(network, place)
     at_samples = None
-    if experiment.privacy.level == "sample":
+    if resolved.privacy.level == "sample":
         from silodp.local.sample_level import sample_level
 
-        at_samples = sample_level(experiment.privacy, flat, cohort.hospitals[0].train.images.shape[1:])
-    trainer = LocalTrainer(flat, task, experiment.local, at_samples)
-    refuse_misfit(trainer, cohort, experiment.intermediaries.min_samples, outputs(experiment, cohort))
-    mechanism = build_mechanism(experiment, [len(hospital.train) for hospital in members])
+        at_samples = sample_level(resolved.privacy, flat, cohort.hospitals[0].train.images.shape[1:])
+    trainer = LocalTrainer(flat, task, resolved.local, at_samples)
+    refuse_misfit(trainer, cohort, resolved.intermediaries.min_samples, outputs(resolved, cohort))
+    mechanism = build_mechanism(resolved, [len(hospital.train) for hospital in members])
     fixed = signs(len(flat), place)
-    chance = (experiment.seed, experiment.seed if experiment.privacy.reproducible else None)
+    chance = (resolved.seed, resolved.seed if resolved.privacy.reproducible else None)
     hospitals = [Hospital(data, trainer, mechanism, fixed, *chance) for data in cohort.hospitals]
     reached = (own.get("engine") or InProcess)(hospitals)
-    federation = build_federation(experiment, cohort, reached, mechanism, flat.identity, server_optimizer)
-    return Parts(experiment, cohort, task, flat, trainer, reached, federation)
+    federation = build_federation(resolved, cohort, reached, mechanism, flat.identity, server_optimizer)
+    return Parts(resolved, cohort, task, flat, trainer, reached, federation)
 
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:

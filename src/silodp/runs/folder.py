@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.files import (
     open_plain,
     parse_json,
@@ -248,8 +248,8 @@ def refuse_used(path: Path) -> None:
     refuse_filled(path, _BEFORE_A_RUN, way_out)
 
 
-def read_experiment(folder: Path) -> Experiment:
+def read_experiment(folder: Path) -> ResolvedExperiment:
     """The experiment of a run folder."""
     if not (folder / "experiment.toml").is_file():
         raise InputError(f"{folder}: no run is there (no experiment.toml); start one with `silodp run`")
-    return Experiment.load(folder / "experiment.toml")
+    return ResolvedExperiment.load(folder / "experiment.toml")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.federation import Round
 from silodp.privacy.accountants import Epsilon
 from silodp.settings import Rule
@@ -70,11 +70,11 @@ def _mean(values: Any) -> float:
     return sum(defined) / len(defined) if defined else math.nan
 
 
-def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, Any]) -> list[str]:
+def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mapping[str, Any]) -> list[str]:
     """What a reader of ε must know that it leaves out.
 
     Args:
-        experiment: of the run, resolved.
+        experiment: of the run.
         epsilon: what was spent.
         cohort: what cohort.json says of the data; empty where it is not there.
     """
@@ -85,8 +85,8 @@ def not_covered(experiment: Experiment, epsilon: Epsilon, cohort: Mapping[str, A
         "until the run is over: hospitals/, un-noised optimizer moments, and checkpoint.pt, the secret of "
         "the draws",
     ]
-    hospitals, members = experiment.cohort.hospitals, experiment.members
-    if hospitals and members and members < hospitals:
+    hospitals, members = experiment.hospitals, experiment.members
+    if members < hospitals:
         notes.append(
             f"the {hospitals - members} of {hospitals} hospitals that do not train: the model is only "
             "validated and tested on their images (participation.members)"

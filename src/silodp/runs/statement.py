@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.federation import build_budget, build_mechanism
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
@@ -38,7 +38,7 @@ class Statement:
     """
 
     folder: Path
-    experiment: Experiment
+    experiment: ResolvedExperiment
     delta: float
     rounds: int
     releases: int
@@ -62,7 +62,7 @@ class Statement:
             "folder": str(self.folder),
             "rounds": self.rounds,
             "planned_rounds": self.experiment.rounds,
-            "hospitals": self.experiment.cohort.hospitals,
+            "hospitals": self.experiment.hospitals,
             "members": self.experiment.members,
             "simulated": self.experiment.cohort.simulated,
             "intermediaries": {"fewest": self.intermediaries[0], "most": self.intermediaries[1]},
@@ -95,9 +95,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         raise InputError(f"{path}: the ledger is missing; restore the file")
     reading = read_ledger(path)
     events = reading.events
-    delta = experiment.privacy.delta
-    if delta is None:
-        raise InputError(f"{folder}: experiment.toml has no privacy.delta; it is not the one of a run")
+    delta = experiment.delta
     budget = build_budget(experiment)
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
@@ -160,7 +158,7 @@ def _redone(events: Sequence[Event]) -> tuple[int, ...]:
 
 
 def _problems(
-    experiment: Experiment, events: Sequence[Event], finished: set[int], sizes: Sequence[int]
+    experiment: ResolvedExperiment, events: Sequence[Event], finished: set[int], sizes: Sequence[int]
 ) -> list[str]:
     """Whether every round is there, in order, with all that the experiment releases in a round.
 
@@ -178,7 +176,7 @@ def _problems(
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    mechanism = build_mechanism(experiment, sizes or [2] * (experiment.members or 1))
+    mechanism = build_mechanism(experiment, sizes or [2] * experiment.members)
     for number, found in _by_round(events).items():
         measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached
@@ -188,14 +186,14 @@ def _problems(
     return problems
 
 
-def _sizes(experiment: Experiment, cohort: Mapping[str, Any]) -> list[int]:
+def _sizes(experiment: ResolvedExperiment, cohort: Mapping[str, Any]) -> list[int]:
     """Of the training sets of those who train, as cohort.json says; empty where it does not."""
     try:
         sizes = [hospital["train"]["images"] for hospital in cohort["hospitals"].values()]
     except (KeyError, TypeError, AttributeError):
         return []
     known = all(type(size) is int and size > 0 for size in sizes)
-    return sizes[: experiment.members] if known else []
+    return list(experiment.participation.training(sizes)) if known else []
 
 
 def _unlike_the_plan(

@@ -214,9 +214,7 @@ class _Run:
             self.save(folder, ledger)
 
     def _spent(self, events: list[Event]) -> Epsilon:
-        delta = self.experiment.privacy.delta
-        assert delta is not None, "the experiment is resolved"
-        return spent(events, delta, image_delta=self.experiment.privacy.image_delta)
+        return spent(events, self.experiment.delta, image_delta=self.experiment.privacy.image_delta)
 
     def _result(self, folder: RunFolder, ledger: Ledger, cohort: dict[str, Any]) -> Result:
         events = ledger.events
@@ -238,7 +236,7 @@ class _Run:
             "rounds": self.state.round,
             "parameters": len(self.parts.model),
             "epsilon": asdict(epsilon),
-            "delta": self.experiment.privacy.delta,
+            "delta": self.experiment.delta,
             "image_delta": self.experiment.privacy.image_delta,
             "noise_multiplier": {
                 "hospital": hospital_noise_multiplier(events),

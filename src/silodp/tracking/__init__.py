@@ -16,7 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Protocol
 
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.privacy.accountants import Epsilon
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import not_covered
@@ -32,7 +32,9 @@ class Tracker(Protocol):
 
     option: str
 
-    def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def begin(
+        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Takes up a run with all rounds on record, of which a tracker may know some from before a kill."""
         ...
 
@@ -139,7 +141,7 @@ def result_numbers(summary: Mapping[str, Any]) -> dict[int, Numbers]:
     return found
 
 
-def flat_settings(experiment: Experiment) -> dict[str, bool | int | float | str]:
+def flat_settings(experiment: ResolvedExperiment) -> dict[str, bool | int | float | str]:
     """Every setting by its dotted name, except places on this machine."""
     found: dict[str, bool | int | float | str] = {}
     for name, value in experiment.model_dump(exclude_none=True).items():
@@ -161,7 +163,7 @@ def _finite(named: Mapping[str, Any]) -> Numbers:
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
 
 
-def left_out(folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> str:
+def left_out(folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]) -> str:
     """What ε does not cover, as far as it is known when a tracker begins."""
     if not rounds:
         return ""

@@ -13,7 +13,7 @@ from textwrap import shorten
 from typing import Any
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.files import read_object, to_json, write_atomically
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
@@ -62,7 +62,9 @@ class MLflow:
         self._sent: set[tuple[str, int]] = set()
         self._waiting: list[Mapping[str, Any]] = []
 
-    def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def begin(
+        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._every = experiment.checkpoint_every
         self.run = self._known(folder / "mlflow.json") or self._new(folder)
         settings = [(name, str(value)) for name, value in flat_settings(experiment).items()]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silodp.experiment import Experiment
+from silodp.experiment import ResolvedExperiment
 from silodp.files import private_folder
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
@@ -27,7 +27,9 @@ class TensorBoard:
         self._open, self._summary = event_file_writer.EventsWriter, summary
         self._event, self._content = event_pb2, summary_pb2
 
-    def begin(self, folder: Path, experiment: Experiment, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def begin(
+        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
+    ) -> None:
         logs = folder / "tensorboard"
         private_folder(logs)
         for old in logs.glob("events.out.tfevents.*"):

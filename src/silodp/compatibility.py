@@ -1,0 +1,79 @@
+"""Which settings of an experiment go together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silodp.experiment import Experiment
+
+COHORT_TASKS = {
+    "synthetic-mri": "segmentation",
+    "synthetic-ct": "classification",
+    "rsna-ich": "classification",
+    "prostate": "segmentation",
+    "medmnist": "classification",
+}
+MODEL_TASKS = {"unet": "segmentation", "densenet": "classification"}
+
+Demand = tuple[str, Any, bool, object, str]
+"""A setting, its value, whether that fits, what would, and why."""
+
+
+def refuse_what_does_not_fit(experiment: Experiment) -> None:
+    """Raises ValueError for the first settings that contradict each other, with the way out."""
+    privacy, kind = experiment.privacy, experiment.cohort.kind
+    if privacy.level == "sample":
+        _refuse("privacy.level = sample", _of_sample_level(experiment))
+    elif not experiment.clipping.bounded and privacy.noise_multiplier > 0:
+        raise ValueError(
+            f"clipping.rule = {experiment.clipping.rule} with privacy.noise_multiplier = "
+            f"{privacy.noise_multiplier}: noise protects nobody without a bound; set clipping.rule, or "
+            "privacy.noise_multiplier=0"
+        )
+    if privacy.noise == "shared":
+        _refuse("privacy.noise = shared", _of_shared_noise(experiment))
+    elif privacy.may_stay_away:
+        raise ValueError(
+            f"privacy.may_stay_away = {privacy.may_stay_away} with privacy.noise = central: the server's "
+            "noise needs nobody; leave it out, or set privacy.noise=shared"
+        )
+    if (task := COHORT_TASKS.get(kind, experiment.task)) != experiment.task:
+        raise ValueError(f"task = {experiment.task} with cohort.kind = {kind}: set task={task}")
+    if (task := MODEL_TASKS.get(experiment.model.kind, experiment.task)) != experiment.task:
+        raise ValueError(
+            f"model.kind = {experiment.model.kind} with task = {experiment.task}: set task={task}"
+        )
+
+
+def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
+    for setting, value, fits, instead, why in demands:
+        if not fits:
+            raise ValueError(f"{setting} = {value} with {because}: {why}; set {setting}={instead}")
+
+
+def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
+    """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
+    parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
+    norm, whole = experiment.model.norm, "hospitals are not split"
+    return (
+        ("model.norm", norm, norm != "batch", "group", "BatchNorm mixes images"),
+        ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", whole),
+        ("intermediaries.count", parts.asked, parts.asked == 1, 1, whole),
+        ("clipping.rule", clipping.rule, not clipping.bounded, "none", "gradients are clipped"),
+        ("participation.rule", drawn.rule, not drawn.in_words, "all", "one that is away adds no noise"),
+    )
+
+
+def _of_shared_noise(experiment: Experiment) -> tuple[Demand, ...]:
+    """Un-noised numbers do not leave a hospital then, and the shares of those who are there must do."""
+    parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
+    level, unread = experiment.privacy.level, "norms do not leave a hospital that noises its contribution"
+    return (
+        ("privacy.noise_multiplier", 0, experiment.is_private, 0.5, "there is nothing to share"),
+        ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
+        ("participation.rule", drawn.rule, not drawn.in_words, "all", "who is not drawn adds no share"),
+        ("clipping.rule", clipping.rule, not clipping.rehearses, "quantile", unread),
+        ("intermediaries.rule", parts.rule, not parts.reads_norms, "closed-form", unread),
+        ("diagnostics", "true", not experiment.diagnostics, "false", unread),
+    )
