@@ -48,8 +48,8 @@ def test_presets_are_listed() -> None:
     [
         (["run", "nowhere"], "experiment 'nowhere' is neither a preset"),
         (
-            ["run", "demo", "--set", "privacy.noise=1"],
-            "privacy.noise: no such setting; there are noise_multiplier",
+            ["run", "demo", "--set", "privacy.noises=1"],
+            "privacy.noises: no such setting; there are noise_multiplier",
         ),
         (["run", "demo", "--set", "privacy.noise_multiplier=-1"], "privacy.noise_multiplier = -1: "),
         (["run", "demo", "--set", "rounds"], "--set 'rounds': write key=value"),
