@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts import Examples
+from silodp.local.jobs import draw_job
 from silodp.local.parameters import FlatModel
-from silodp.local.trainer import LocalTrainer, batch_count
+from silodp.local.trainer import LocalTrainer
 from silodp.models import build_model
 from silodp.settings import LocalSettings, ModelSettings
 from silodp.tasks import task_named
@@ -42,10 +43,9 @@ def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]
     generator, settings = torch.Generator().manual_seed(0), trainer.settings
     trainer._optimizer.state[trainer._flat] = trainer.working_state()
     started = time.perf_counter()
-    part = examples[torch.randperm(len(examples), generator=generator)]  # as `Hospital.train` does
-    count = batch_count(len(part), settings.batch_size)
-    batches = torch.randperm(len(part), generator=generator).tensor_split(count)
-    once = (time.perf_counter() - started) / count  # an epoch's, for one of its steps
+    part = examples[torch.randperm(len(examples), generator=generator)]  # as a hospital does
+    job = draw_job(trainer.model.values, part, {}, settings, generator)
+    once = (time.perf_counter() - started) / len(job.batches)  # an epoch's, for one of its steps
     supplied, taken, moment = 0.0, 0.0, 0.0
 
     def fill(images: Tensor, targets: Tensor) -> Tensor:
@@ -53,9 +53,10 @@ def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]
         moment = time.perf_counter()  # here the network begins
         return trainer._fill(images, targets)
 
-    for indices in batches[:STEPS]:
+    moves = job.moves or (None,) * len(job.batches)
+    for indices, chance in list(zip(job.batches, moves, strict=True))[:STEPS]:
         started = time.perf_counter()
-        trainer._step(part[indices], generator, fill)
+        trainer._step(part[indices], chance, fill)
         supplied += moment - started
         taken += time.perf_counter() - started
     return 1e3 * (once + supplied / STEPS), 1e3 * (once + taken / STEPS)

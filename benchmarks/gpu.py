@@ -21,8 +21,9 @@ import torch
 from silodp import Experiment
 from silodp.engines.in_process import InProcess
 from silodp.hospital import Hospital
+from silodp.local.jobs import batch_count, draw_job, planned_steps
 from silodp.local.splitting import split_sizes
-from silodp.local.trainer import batch_count, network_input, planned_steps
+from silodp.local.trainer import network_input
 from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Parts, build
@@ -41,10 +42,11 @@ def check_no_waiting(run: Parts) -> None:
     start = run.model.values.clone()
     chance = torch.Generator(run.trainer.device).manual_seed(0)
     state, examples = run.trainer.fresh_state(), hospital.parts["train"]
-    run.trainer.train(start, examples, state, chance)  # warm
+    job = draw_job(start, examples, state, run.trainer.settings, chance)
+    run.trainer.train(job)  # warm
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run.trainer.train(start, examples, state, chance)
+        run.trainer.train(job)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

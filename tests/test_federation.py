@@ -21,7 +21,7 @@ from silodp.errors import InputError
 from silodp.federation import Federation, State, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
-from silodp.local.trainer import batch_count, planned_steps
+from silodp.local.jobs import batch_count, planned_steps
 from silodp.mechanism import Mechanism, Unprotected
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import sensitivity, spacing

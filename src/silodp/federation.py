@@ -19,9 +19,9 @@ from silodp.cohorts.cohort import Cohort
 from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.local.jobs import batch_count, planned_steps, step_normaliser
 from silodp.local.splitting import capped as capped_at
 from silodp.local.splitting import room, split_sizes
-from silodp.local.trainer import batch_count, planned_steps, step_normaliser
 from silodp.mechanism import LocalNoise, Mechanism, Unprotected
 from silodp.messages import Release, RoundPlan
 from silodp.noise.streams import NoiseSource, noise_of

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from torch import Tensor
 
 from silodp.cohorts.cohort import HospitalData
 from silodp.local.clip import norm
+from silodp.local.jobs import Executor, Job, Sequential, draw_job, planned_steps, step_normaliser
 from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
 from silodp.local.state import OptimizerState, put_down, state_folder, take_up
-from silodp.local.trainer import LocalTrainer, average_states, planned_steps, step_normaliser
+from silodp.local.trainer import LocalTrainer, average_states
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.noise.streams import generator, noise_of
@@ -46,6 +46,7 @@ class Hospital:
         signs: Tensor,
         seed: int,
         noise_seed: int | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """A hospital of this process.
 
@@ -53,11 +54,13 @@ class Hospital:
             signs: of the sketches.
             seed: of its split, batches and augmentation.
             noise_seed: of its share of the noise, where it adds one; default: the system's entropy.
+            executor: runs its intermediaries' training; default: one after the other.
         """
         self.name = data.name
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
         self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
         self._trainer = trainer
+        self._executor: Executor = executor or Sequential(trainer)
         self.mechanism = mechanism
         self._signs = signs
         self._seed = seed
@@ -123,30 +126,33 @@ class Hospital:
 
     def _updates(self, plan: RoundPlan, trained: _Trained, diagnose: bool) -> Iterator[Tensor]:
         """Δ_ij of every intermediary, one after the other in the same memory, which may be overwritten."""
+        settings = self._trainer.settings
+        sizes = split_sizes(len(self.parts["train"]), plan.intermediaries)
+        steps = [planned_steps(size, settings) for size in sizes]
+        done = self._executor.run(self._jobs(plan, steps))
+        for count, outcome in zip(steps, done, strict=True):
+            update = outcome.values.sub_(plan.parameters)  # Δ_ij, in place
+            update = plan.update_map.encode(update, step_normaliser(count, settings))
+            trained.losses.append(outcome.loss)
+            if outcome.error is not None:
+                trained.errors.append(outcome.error)
+            if diagnose:
+                trained.sketches.append(sketch(update, self._signs))
+            yield update
+
+    def _jobs(self, plan: RoundPlan, steps: Sequence[int]) -> Iterator[Job]:
+        """One for each intermediary, made when the one before is done."""
         trainer, examples = self._trainer, self.parts["train"]
         # The split depends on v alone: an intermediary is the same images in every round, or its ε would
         # be nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
         chance = self._generator(_CPU, "split", plan.intermediaries)
         parts = split(len(examples), plan.intermediaries, chance, examples.patients)
-        steps = [planned_steps(n, trainer.settings) for n in split_sizes(len(examples), plan.intermediaries)]
         states = self._states_for(plan.intermediaries)
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else trainer.working_state()
-            try:
-                mine = examples[part.to(trainer.device)]
-                loss = trainer.train(plan.parameters, mine, state, chance, steps[number])
-            except Exception as error:
-                # A user's own network may refuse an image: that counts like NaN, for this part alone.
-                trained.errors.append(error)
-                loss = torch.full((), math.nan, device=trainer.device)
-                trainer.model.values.fill_(math.nan)
-            update = trainer.model.values.sub_(plan.parameters)  # Δ_ij, in place
-            update = plan.update_map.encode(update, step_normaliser(steps[number], trainer.settings))
-            trained.losses.append(loss)
-            if diagnose:
-                trained.sketches.append(sketch(update, self._signs))
-            yield update
+            mine = examples[part.to(trainer.device)]
+            yield draw_job(plan.parameters, mine, state, trainer.settings, chance, steps[number])
 
     def put_down(self, folder: Path, round_: int) -> None:
         """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`."""

@@ -1,5 +1,7 @@
 import copy
+import math
 import traceback
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,15 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from silodp import Examples
+from silodp.local.jobs import Job, Sequential, batch_count, draw_job, planned_steps, step_normaliser
 from silodp.local.parameters import FlatModel
-from silodp.local.trainer import (
-    LocalTrainer,
-    average_states,
-    batch_count,
-    network_input,
-    planned_steps,
-    step_normaliser,
-)
+from silodp.local.trainer import LocalTrainer, average_states, network_input
 from silodp.settings import LocalSettings
 from silodp.tasks import task_named
 
@@ -77,7 +73,7 @@ def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
     start = local.model.values.clone()
     data = examples()
     state = local.fresh_state()
-    local.train(start, data, state, torch.Generator().manual_seed(3))
+    local.train(draw_job(start, data, state, local.settings, torch.Generator().manual_seed(3)))
 
     for parameter in plain.parameters():
         parameter.data = parameter.data.clone().contiguous()
@@ -99,13 +95,15 @@ def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
 def test_kept_state_goes_on_and_fresh_state_starts_again() -> None:
     local = trainer(learning_rate=0.01, batch_size=4)
     start, state = local.model.values.clone(), local.fresh_state()
-    local.train(start, examples(), state, torch.Generator().manual_seed(0))
+    local.train(draw_job(start, examples(), state, local.settings, torch.Generator().manual_seed(0)))
     assert float(state["step"]) == 3
     assert float(state["exp_avg"].abs().sum()) > 0
     kept = local.model.values.clone()
-    local.train(start, examples(), local.fresh_state(), torch.Generator().manual_seed(0))
+    local.train(
+        draw_job(start, examples(), local.fresh_state(), local.settings, torch.Generator().manual_seed(0))
+    )
     torch.testing.assert_close(local.model.values, kept)
-    local.train(start, examples(), state, torch.Generator().manual_seed(0))
+    local.train(draw_job(start, examples(), state, local.settings, torch.Generator().manual_seed(0)))
     assert not torch.allclose(local.model.values, kept)
 
 
@@ -141,8 +139,53 @@ def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyP
     start, results = local.model.values.clone(), []
     for seed in (1, 1, 2):
         chance = torch.Generator().manual_seed(seed)
-        local.train(start, examples(4), local.fresh_state(), chance)  # one batch: the order does not count
+        local.train(
+            draw_job(start, examples(4), local.fresh_state(), local.settings, chance)
+        )  # one batch: the order does not count
         results.append(local.model.values.clone())
         torch.rand(3)  # others draw in between
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(("augmentation", "epochs"), [("none", 1.0), ("affine-flip", 2.5), ("none", 0.4)])
+def test_all_chance_of_a_job_is_drawn_before_it(augmentation: str, epochs: float) -> None:
+    """Nothing moves the generators while it trains, and the same job done again gives the same numbers."""
+    local = trainer(learning_rate=0.01, batch_size=4, augmentation=augmentation, epochs=epochs)
+    chance, start = torch.Generator().manual_seed(5), local.model.values.clone()
+    job = draw_job(start, examples(), local.fresh_state(), local.settings, chance)
+    before = chance.get_state()
+    local.train(job)
+    first, drawn = local.model.values.clone(), torch.get_rng_state()
+    assert torch.equal(chance.get_state(), before)
+    torch.default_generator.manual_seed(job.seed)
+    assert torch.equal(torch.get_rng_state(), drawn)  # the network has no chance of its own
+    local.train(replace(job, state=local.fresh_state()))
+    assert torch.equal(local.model.values, first)
+
+
+@given(st.integers(2, 60), st.floats(0.1, 3), st.integers(2, 9))
+def test_an_epoch_has_every_image_once(samples: int, epochs: float, batch_size: int) -> None:
+    settings = LocalSettings(batch_size=batch_size, epochs=epochs, augmentation="affine-flip")
+    job = draw_job(torch.zeros(1), examples(samples), {}, settings, torch.Generator().manual_seed(1))
+    assert len(job.batches) == planned_steps(samples, settings)
+    assert [tuple(moves.shape) for moves in job.moves] == [(len(batch), 4) for batch in job.batches]
+    count = batch_count(samples, batch_size)
+    for epoch in range(0, len(job.batches) - count + 1, count):
+        seen = torch.cat(job.batches[epoch : epoch + count])
+        assert sorted(seen.tolist()) == list(range(samples))
+
+
+def test_a_job_that_fails_leaves_the_others_alone() -> None:
+    local = trainer(optimizer="sgd", learning_rate=0.1, batch_size=4)
+    start, data = local.model.values.clone(), examples()
+
+    def jobs(*kinds: Examples) -> list[Job]:
+        return [draw_job(start, one, local.fresh_state(), local.settings, torch.Generator()) for one in kinds]
+
+    bad = Examples(data.images[:, :, :3, :2], data.targets)  # masks of another size
+    done = [(o.values.clone(), float(o.loss), o.error) for o in Sequential(local).run(jobs(data, bad, data))]
+    assert [error is None for _, _, error in done] == [True, False, True]
+    assert bool(done[1][0].isnan().all())
+    assert math.isnan(done[1][1])
+    assert torch.equal(done[0][0], done[2][0])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from silodp import Cohort, Examples, Experiment, InputError, resume, train, with_norm
 from silodp.experiment import delta_by_rule
+from silodp.local.jobs import draw_job
 from silodp.local.parameters import FlatModel
 from silodp.local.sample_level import SampleLevel, sample_level
 from silodp.local.trainer import LocalTrainer
@@ -60,7 +61,7 @@ def filled(
     model: FlatModel, level: SampleLevel, images: Tensor, targets: Tensor, task: Task = SEGMENTATION
 ) -> Tensor:
     model.module.train()
-    with level.gradients(model, task.image_losses, chance()) as fill:
+    with level.gradients(model, task.image_losses, chance().initial_seed()) as fill:
         fill(images, targets)
     return model.gradients.clone()
 
@@ -151,7 +152,7 @@ def test_noise_is_unrelated_between_steps_hospitals_and_data_and_the_same_when_r
     model, level = unet(), SampleLevel(1.0, 1e-4)  # so small a bound that the gradient is noise alone
     drawn: list[Tensor] = []
     for seed, data, steps in ((0, 0, 3), (1, 0, 1), (0, 1, 1)):
-        with level.gradients(model, SEGMENTATION.image_losses, chance(seed)) as fill:
+        with level.gradients(model, SEGMENTATION.image_losses, chance(seed).initial_seed()) as fill:
             for _ in range(steps):
                 fill(*batch(4, data))
                 drawn.append(model.gradients.double())
@@ -178,7 +179,7 @@ def test_without_noise_and_clipping_it_is_plain_training_on_the_mean_over_images
     states = plain.fresh_state(), private.fresh_state()
     for trainer, state in zip((plain, private), states, strict=True):
         start, data = trainer.model.values.clone(), Examples(*batch(10))
-        losses = [trainer.train(start, data, state, chance(seed)) for seed in (3, 4)]
+        losses = [trainer.train(draw_job(start, data, state, local, chance(seed))) for seed in (3, 4)]
     torch.testing.assert_close(private.model.values, plain.model.values, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states[1], states[0], rtol=1e-3, atol=1e-5)
     assert 0 < float(losses[-1]) < 1
@@ -195,7 +196,7 @@ def one_step(images: Tensor, masks: Tensor, bound: float, task: Task) -> Tensor:
     local = LocalSettings(optimizer="sgd", momentum=0.0, learning_rate=1.0, batch_size=64)
     trainer = LocalTrainer(smooth(), task, local, SampleLevel(0.0, bound))
     start = trainer.model.values.clone()
-    trainer.train(start, Examples(images, masks), trainer.fresh_state(), chance())
+    trainer.train(draw_job(start, Examples(images, masks), trainer.fresh_state(), local, chance()))
     return (start - trainer.model.values).double()
 
 

@@ -15,11 +15,20 @@ SHIFT = 0.02  # of the image's width
 def affine_flip(
     images: Tensor, masks: Tensor | None, generator: torch.Generator
 ) -> tuple[Tensor, Tensor | None]:
-    """The paper's random affine (±10°, ±2 % shift) and horizontal flip, each image by itself.
+    """The paper's random affine (±10°, ±2 % shift) and horizontal flip, each image by itself."""
+    return move(images, masks, draw_moves(len(images), generator))
+
+
+def draw_moves(images: int, generator: torch.Generator) -> Tensor:
+    """(images, 4) in −1…1, on the generator's device: angle, flip, and both shifts of each image."""
+    return torch.rand(images, 4, generator=generator, device=generator.device) * 2 - 1
+
+
+def move(images: Tensor, masks: Tensor | None, chance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Images turned, flipped and shifted as `chance` says, which `draw_moves` gives.
 
     Masks move with their images, by nearest neighbour, and stay 0 or 1.
     """
-    chance = torch.rand(len(images), 4, generator=generator, device=images.device) * 2 - 1
     angle = chance[:, 0] * ROTATION
     flip = torch.where(chance[:, 1] < 0, -1.0, 1.0)
     shift = chance[:, 2:] * 2 * SHIFT  # the grid spans 2

@@ -50,7 +50,7 @@ class SampleLevel:
 
     @contextmanager
     def gradients(
-        self, model: FlatModel, image_losses: Callable[[Tensor, Tensor], Tensor], chance: torch.Generator
+        self, model: FlatModel, image_losses: Callable[[Tensor, Tensor], Tensor], seed: int
     ) -> Iterator[Fill]:
         """Private gradients for one local training; afterwards nothing of Opacus is left on the model.
 
@@ -60,9 +60,9 @@ class SampleLevel:
         Args:
             model: its gradients are filled.
             image_losses: one loss an image, of this image alone.
-            chance: its seed, which is one hospital's in one round, gives the noise where it is reproducible.
+            seed: one intermediary's in one round; gives the noise where it is reproducible.
         """
-        seed = derive_seed(chance.initial_seed(), "gradient noise")
+        seed = derive_seed(seed, "gradient noise")
         wrapped = _ImageGradients(model.module, loss_reduction="sum")
         optimizer = _NoisyGradient(
             torch.optim.SGD([p for p in model.module.parameters() if p.requires_grad]),

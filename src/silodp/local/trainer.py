@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from silodp.cohorts.cohort import Examples
-from silodp.local.augmentation import affine_flip
+from silodp.local.augmentation import move
+from silodp.local.jobs import Job, batch_count
 from silodp.local.parameters import FlatModel
 from silodp.local.state import OptimizerState
 from silodp.settings import LocalSettings
@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     from silodp.local.sample_level import Fill, SampleLevel
 
 _MOMENTS = {"adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "sgd": ("momentum_buffer",)}
-
-
-def batch_count(samples: int, batch_size: int) -> int:
-    """Batches in one epoch, of nearly equal size and never of one image, which BatchNorm cannot use."""
-    return max(1, min(math.ceil(samples / batch_size), samples // 2))
-
-
-def planned_steps(samples: int, settings: LocalSettings) -> int:
-    """Optimizer steps on `samples` images in one round: public, since a training set's size is."""
-    return max(1, round(settings.epochs * batch_count(samples, settings.batch_size)))
-
-
-def step_normaliser(steps: int, settings: LocalSettings) -> float:
-    """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020).
-
-    With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ); for Adam, as in the authors' program, the steps.
-    """
-    momentum = settings.momentum if settings.optimizer == "sgd" else 0.0
-    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
 
 
 def network_input(images: Tensor) -> Tensor:
@@ -89,40 +70,22 @@ class LocalTrainer:
             tensor.zero_()
         return self._working
 
-    def train(
-        self,
-        start: Tensor,
-        examples: Examples,
-        state: OptimizerState,
-        generator: torch.Generator,
-        steps: int | None = None,
-    ) -> Tensor:
-        """Trains from `start`, changing `state` in place; leaves the result in `model.values`.
-
-        Args:
-            start: (d,) θ, on the trainer's device; not changed.
-            examples: images to train on, on the trainer's device.
-            state: of the optimizer, as `fresh_state` makes it.
-            generator: of the order of images and of augmentation.
-            steps: how many; default: as `local.epochs` over these examples.
+    def train(self, job: Job) -> Tensor:
+        """Trains, changing the job's state in place; leaves the result in `model.values`.
 
         Returns:
             The mean loss, still on the device.
         """
-        self._seed_model(generator.initial_seed())
-        self.model.load(start)
+        self._seed_model(job.seed)
+        self.model.load(job.start)
         self.model.module.train()
-        self._optimizer.state[self._flat] = state
-        steps = planned_steps(len(examples), self.settings) if steps is None else steps
-        count = batch_count(len(examples), self.settings.batch_size)
+        self._optimizer.state[self._flat] = job.state
         total = torch.zeros((), device=self.device)
-        with self._gradients(generator) as fill:
-            for step in range(steps):
-                if step % count == 0:
-                    order = torch.randperm(len(examples), generator=generator, device=self.device)
-                    batches = order.tensor_split(count)
-                total += self._step(examples[batches[step % count]], generator, fill)
-        return total / steps
+        moves = job.moves or (None,) * len(job.batches)
+        with self._gradients(job.seed) as fill:
+            for batch, chance in zip(job.batches, moves, strict=True):
+                total += self._step(job.examples[batch], chance, fill)
+        return total / len(job.batches)
 
     def _seed_model(self, seed: int) -> None:
         """For the model's own chance, such as dropout, on this device alone.
@@ -134,16 +97,16 @@ class LocalTrainer:
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
-    def _gradients(self, generator: torch.Generator) -> AbstractContextManager[Fill]:
+    def _gradients(self, seed: int) -> AbstractContextManager[Fill]:
         if self.sample_level is None:
             return nullcontext(self._fill)
-        return self.sample_level.gradients(self.model, self.task.image_losses, generator)
+        return self.sample_level.gradients(self.model, self.task.image_losses, seed)
 
-    def _step(self, batch: Examples, generator: torch.Generator, fill: Fill) -> Tensor:
+    def _step(self, batch: Examples, moves: Tensor | None, fill: Fill) -> Tensor:
         images, targets = network_input(batch.images), batch.targets
-        if self.settings.augmentation == "affine-flip":
+        if moves is not None:
             masks = targets.float() if targets.ndim == 4 else None
-            images, moved = affine_flip(images, masks, generator)
+            images, moved = move(images, masks, moves)
             targets = targets if moved is None else moved
         loss = fill(images, targets)
         self._optimizer.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from silodp.local.trainer import planned_steps
+from silodp.local.jobs import planned_steps
 from silodp.studies.appendix_table import (
     WITH_SPLITTING,
     WITHOUT_SPLITTING,

@@ -25,7 +25,7 @@ from silodp.experiment import Experiment
 from silodp.files import private_folder, replacing, to_json, write_atomically
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import network_input
-from silodp.noise.streams import generator
+from silodp.noise.streams import derive_seed, generator
 from silodp.privacy.theorems import accumulated_noise
 from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
@@ -179,8 +179,8 @@ class _Drifting:
             model.module.train()
             order, passed = generator(device, seed, "batches"), []
             level = SampleLevel(noise_multiplier, experiment.privacy.sample_clip_bound)
-            chance = generator(device, seed, "drift", repetition)
-            with level.gradients(model, task.image_losses, chance) as fill:
+            own = derive_seed(seed, "drift", repetition)
+            with level.gradients(model, task.image_losses, own) as fill:
                 for number in range(self.steps):
                     if number % count == 0:
                         shuffled = torch.randperm(len(examples), generator=order, device=device)

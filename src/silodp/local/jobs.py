@@ -1,0 +1,128 @@
+"""Local training as jobs: all chance is drawn before, so that a loop may be batched, captured or repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from silodp.cohorts.cohort import Examples
+from silodp.local.augmentation import draw_moves
+from silodp.local.state import OptimizerState
+from silodp.settings import LocalSettings
+
+if TYPE_CHECKING:
+    from silodp.local.trainer import LocalTrainer
+
+
+@dataclass(frozen=True)
+class Job:
+    """One intermediary's training in one round.
+
+    Attributes:
+        start: (d,) θ, on the trainer's device; not changed.
+        examples: images to train on, on the trainer's device.
+        batches: the places of each step's images in `examples`.
+        moves: (n, 4) how each step's n images are augmented, see `draw_moves`; empty without augmentation.
+        state: of the optimizer; changed in place.
+        seed: of the network's own chance, such as dropout, and of DP-SGD's noise: what no one draws before.
+    """
+
+    start: Tensor
+    examples: Examples
+    batches: tuple[Tensor, ...]
+    moves: tuple[Tensor, ...]
+    state: OptimizerState
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A job done.
+
+    Attributes:
+        values: (d,) the trained parameters, in memory that the next job will use.
+        loss: the mean over the steps, still on the device; NaN where it failed.
+        error: what the network raised, for whom this job counts as nothing.
+    """
+
+    values: Tensor
+    loss: Tensor
+    error: Exception | None = None
+
+
+class Executor(Protocol):
+    """Runs jobs, of one hospital or of many, one after the other or together."""
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """The outcomes in the order of the jobs, which may be taken one by one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """One job after the other on one resident model: memory does not grow with the jobs."""
+
+    trainer: LocalTrainer
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            values = self.trainer.model.values
+            try:
+                loss, error = self.trainer.train(job), None
+            except Exception as failed:
+                # A user's own network may refuse an image: that counts like NaN, for this job alone.
+                loss, error = torch.full((), math.nan, device=values.device), failed
+                values.fill_(math.nan)
+            yield Outcome(values, loss, error)
+
+
+def batch_count(samples: int, batch_size: int) -> int:
+    """Batches in one epoch, of nearly equal size and never of one image, which BatchNorm cannot use."""
+    return max(1, min(math.ceil(samples / batch_size), samples // 2))
+
+
+def planned_steps(samples: int, settings: LocalSettings) -> int:
+    """Optimizer steps on `samples` images in one round: public, since a training set's size is."""
+    return max(1, round(settings.epochs * batch_count(samples, settings.batch_size)))
+
+
+def step_normaliser(steps: int, settings: LocalSettings) -> float:
+    """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020).
+
+    With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ); for Adam, as in the authors' program, the steps.
+    """
+    momentum = settings.momentum if settings.optimizer == "sgd" else 0.0
+    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
+
+
+def draw_job(
+    start: Tensor,
+    examples: Examples,
+    state: OptimizerState,
+    settings: LocalSettings,
+    chance: torch.Generator,
+    steps: int | None = None,
+) -> Job:
+    """A job with its batches and augmentation, every image once an epoch.
+
+    Args:
+        chance: on the device of the examples.
+        steps: how many; default: as `local.epochs` over these examples.
+    """
+    count = batch_count(len(examples), settings.batch_size)
+    steps = planned_steps(len(examples), settings) if steps is None else steps
+    batches: list[Tensor] = []
+    while len(batches) < steps:
+        order = torch.randperm(len(examples), generator=chance, device=chance.device)
+        batches += order.tensor_split(count)
+    del batches[steps:]
+    moves: tuple[Tensor, ...] = ()
+    if settings.augmentation == "affine-flip":
+        sizes = [len(batch) for batch in batches]
+        moves = tuple(torch.split(draw_moves(sum(sizes), chance), sizes))
+    return Job(start, examples, tuple(batches), moves, state, chance.initial_seed())
