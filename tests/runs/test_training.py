@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from silodp import Cohort, Experiment, InputError, resume, train
+from silodp.experiment import ResolvedExperiment
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
 from silodp.privacy.accountants import gaussian_epsilon
@@ -223,7 +224,8 @@ def test_resuming_with_other_data_or_settings_is_refused(
     first = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
     with pytest.raises(InputError, match="another cohort"):
         resume(first.folder, cohort=blob_cohort(hospitals=3, images=21), device="cpu")
-    (first.folder / "experiment.toml").write_text(experiment.change(cohort__kind="custom", seed=9).to_toml())
+    path = first.folder / "experiment.toml"
+    path.write_text(ResolvedExperiment.load(path).change(seed=9).to_toml())
     with pytest.raises(InputError, match="another experiment"):
         resume(first.folder, cohort=cohort, device="cpu")
 

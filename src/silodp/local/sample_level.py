@@ -2,7 +2,7 @@
 
 Guarantee: a local step sees its batch only through the sum of its images' gradients, each of norm at most c,
 with Gaussian noise of z·c. So every step that an image is in protects it with noise multiplier z. Sum and
-noise lie on a lattice, as at the door (`lattice.py`).
+noise lie on a lattice, as in the mechanism (`noise/lattice.py`).
 
 Importing this module imports Opacus, so it is imported where it is used.
 """

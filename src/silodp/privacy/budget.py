@@ -1,4 +1,4 @@
-"""The brake: a round that would overspend does not start."""
+"""The budget check: a round that would overspend does not start."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from silodp.errors import InputError
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figures, refuse_delta
-from silodp.privacy.events import Event, Neighbours, Participation, Unit
+from silodp.privacy.events import Event, Neighbours, Participation, Unit, bounds_moved
 from silodp.privacy.gaussian import gaussian_mu
 
 MOST_ROUNDS = 100_000
@@ -114,9 +114,7 @@ def answer(
 def noise_for(target: Target, setting: Setting, rounds: int) -> float:
     """The smallest noise multiplier z whose ε after `rounds` rounds is within the target."""
     _refuse_rounds(rounds)
-    moved = (setting.intermediaries if target.unit == "hospital" else 1) * (
-        2 if target.neighbours == "replace-one" else 1
-    )
+    moved = (setting.intermediaries if target.unit == "hospital" else 1) * bounds_moved(target.neighbours)
     # Without amplification z follows from μ = √T·moved/z; with it less noise may do.
     enough = math.sqrt(rounds) * moved / gaussian_mu(target.epsilon, setting.delta)
     enough = enough if _within(target, setting, enough, rounds) else enough * (1 + 1e-9)

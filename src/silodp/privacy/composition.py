@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from fractions import Fraction
 
+from silodp.privacy.events import bounds_moved
 from silodp.privacy.exposure import Exposure
 from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
 
@@ -110,7 +111,7 @@ def _rdp_without_replacement(exposure: Exposure, delta: float) -> float:
     relation = dp_accounting.NeighboringRelation.REPLACE_ONE
     accountant = RdpAccountant([order for order in _orders() if order <= 64], relation)
     for square, count in exposure.squares:
-        release = dp_accounting.GaussianDpEvent(1 / (2 * math.sqrt(square)))
+        release = dp_accounting.GaussianDpEvent(1 / (bounds_moved("replace-one") * math.sqrt(square)))
         accountant.compose(
             dp_accounting.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, release), count
         )

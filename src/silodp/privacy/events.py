@@ -19,9 +19,14 @@ UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
 
 
+def bounds_moved(neighbours: Neighbours) -> int:
+    """How many clip bounds one clipped contribution can move a sum by: to nothing, or to the other side."""
+    return 2 if neighbours == "replace-one" else 1
+
+
 @dataclass(frozen=True)
 class Event:
-    """One thing that left the door.
+    """One release, or one thing that was used without noise.
 
     Attributes:
         round: counted from 1.

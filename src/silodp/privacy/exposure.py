@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from silodp.errors import InputError
-from silodp.privacy.events import Event, Neighbours, Participation, Unit
+from silodp.privacy.events import Event, Neighbours, Participation, Unit, bounds_moved
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Exposure:
 
     @property
     def own_squares(self) -> tuple[tuple[float, int], ...]:
-        """For these neighbours: replacing a unit moves the sum twice as far as removing it."""
-        factor = 4 if self.neighbours == "replace-one" else 1
+        """For these neighbours: replacing a unit moves the sum farther than removing it."""
+        factor = bounds_moved(self.neighbours) ** 2
         return tuple((factor * square, count) for square, count in self.squares)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from silodp.errors import InputError
-from silodp.privacy.events import NEIGHBOURS, Neighbours
+from silodp.privacy.events import NEIGHBOURS, Neighbours, bounds_moved
 from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon
 
 Regime = Literal["forgets", "converges", "grows linearly", "diverges"]
@@ -309,7 +309,7 @@ def _clips_moved(neighbours: Neighbours) -> int:
     """How many clip bounds a clipped contribution can move a sum by: to the other side, or to nothing."""
     if neighbours not in NEIGHBOURS:
         raise InputError(f"neighbours is {neighbours}; give {' or '.join(NEIGHBOURS)}")
-    return 2 if neighbours == "replace-one" else 1
+    return bounds_moved(neighbours)
 
 
 def _group(epsilon: float, delta: float, group_size: int, log_ratio: float) -> Guarantee:

@@ -12,17 +12,16 @@ from functools import partial
 
 from torch import Tensor
 
-from silodp.cohorts.cohort import Examples, HospitalData
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.experiment import Experiment
 from silodp.federation import build_mechanism
-from silodp.hospital import Hospital
 from silodp.local.clip import norm
 from silodp.local.parameters import FlatModel
-from silodp.local.sketch import signs
-from silodp.local.trainer import LocalTrainer, network_input
+from silodp.local.trainer import network_input
 from silodp.messages import Contribution, RoundPlan
 from silodp.noise.streams import seeded_noise
 from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.runs.build import build
 from silodp.tasks import Task
 
 
@@ -61,7 +60,7 @@ def views_of(
         View("own network", "one batch, no noise", True, partial(batch_step, own, task)),
         View(
             "whole hospital", "a hospital's local training, no noise", True,
-            partial(whole_hospital, experiment, own, task, data),
+            partial(whole_hospital, experiment, own, data),
         ),
     ]  # fmt: skip
     for model, prefix, where in ((easy, "", "open network"), (own, "own ", "own network")) if z else ():
@@ -85,18 +84,18 @@ def batch_step(model: FlatModel, task: Task, batch: Examples) -> Tensor:
     return -model.gradients.clone()
 
 
-def whole_hospital(
-    experiment: Experiment, model: FlatModel, task: Task, data: HospitalData, _: Examples
-) -> Tensor:
+def whole_hospital(experiment: Experiment, model: FlatModel, data: HospitalData, _: Examples) -> Tensor:
     """Δ of a hospital's local training as it is: all its images, every step, its own optimizer."""
-    start = model.values.clone()
-    trainer = LocalTrainer(model, task, experiment.local)
-    mechanism = build_mechanism(experiment, [len(data.train)])
-    hospital = Hospital(data, trainer, mechanism, signs(len(model), model.values.device), experiment.seed)
-    plan = RoundPlan(1, start, 1, float("inf"))
-    update = mechanism.opened(plan, hospital.answer(plan)[0].numbers)[0].to(start.dtype)
-    model.values.copy_(start)
-    return update
+    alone = experiment.change(
+        privacy={"noise_multiplier": 0.0}, clipping={"rule": "none"}, intermediaries={"rule": "fixed"},
+        participation={"rule": "all"}, cohort={"kind": "custom"}, model__kind="custom",
+    )  # fmt: skip
+    parts = build(
+        alone, cohort=Cohort("victim", (data,)), model=model.module, device=model.values.device.type
+    )
+    plan = RoundPlan(1, parts.model.values.clone(), 1, float("inf"))
+    (answer,) = parts.engine.train(plan, [data.name])
+    return parts.federation.mechanism.opened(plan, answer.numbers)[0].to(plan.parameters.dtype)
 
 
 def noised_step(experiment: Experiment, model: FlatModel, task: Task, v: int, batch: Examples) -> Tensor:
@@ -104,7 +103,7 @@ def noised_step(experiment: Experiment, model: FlatModel, task: Task, v: int, ba
 
 
 def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
-    """The update after the door, clipped at its own length, with the noise of the experiment.
+    """The update after the mechanism, clipped at its own length, with the noise of the experiment.
 
     With v above one the whole hospital is at stake: each of its v intermediaries holds these images.
     """
