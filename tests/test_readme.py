@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from silodp.clipping import ClippingRule
 from silodp.experiment import PRESETS, RULES, Experiment, preset_names
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -21,13 +22,17 @@ def test_examples_are_ten_lines_at_most(code: str) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
 
 
-def test_the_own_optimizer_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "written"), [(1, 'optimizer = "custom"'), (2, 'rule = "shrinking"')])
+def test_an_own_optimizer_and_an_own_rule_run(
+    number: int, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this process, on a smaller network: starting another takes longer than the example."""
     monkeypatch.chdir(tmp_path)
-    assert '["rounds=2"]' in EXAMPLES[1]
+    monkeypatch.setattr(ClippingRule, "known", dict(ClippingRule.known))
+    assert '["rounds=2"]' in EXAMPLES[number]
     small = '["rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]'
-    exec(EXAMPLES[1].replace('["rounds=2"]', small), {})
-    assert 'optimizer = "custom"' in (tmp_path / "runs/demo-1/experiment.toml").read_text()
+    exec(EXAMPLES[number].replace('["rounds=2"]', small), {"__name__": "readme"})
+    assert written in (tmp_path / "runs/demo-1/experiment.toml").read_text()
 
 
 def test_the_python_example_runs(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from silodp.server_optimizers import ServerRule
 class Shrinking(ClippingRule):
     """C shrinks by a public factor: no bits, nothing read."""
 
-    rule: Literal["shrinking"] = "shrinking"
+    rule: Literal["tests-shrinking"] = "tests-shrinking"
     bound: float = 0.5
     factor: float = 0.5
 
@@ -132,7 +132,7 @@ def test_an_own_clipping_rule_is_used_recorded_and_known_again(
     assert written.clipping == Shrinking(factor=0.25)
     again = resume(tmp_path / "run", cohort=cohort, device="cpu")
     assert again.summary["rounds"] == 3
-    by_name = Experiment.build({}, ["clipping.rule=shrinking", "clipping.factor=0.25"])
+    by_name = Experiment.build({}, ["clipping.rule=tests-shrinking", "clipping.factor=0.25"])
     assert by_name.clipping == written.clipping
 
 

@@ -5,8 +5,8 @@ well an observer tells them apart.
   network (`canary.py`). Noise, clipping, v and what the server does are an experiment's own.
 - The observer knows all but the canary: the direction it sends, the first model, data and batches of the
   honest hospitals, so what they answer to each released model. It sees what was released, nothing from behind
-  the mechanism. Its first score is the log-likelihood ratio of both worlds: no other tells them apart better if
-  the noise is what it should be.
+  the mechanism. Its first score is the log-likelihood ratio of both worlds: no other tells them apart
+  better if the noise is what it should be.
 - The ledger claims a μ for each unit (and so an ε at every δ). Right guesses beyond what that μ allows refute
   it (`privacy/lower_bound.py`), and each claim says how many times too small the noise would have to be for
   this audit to notice (`privacy/power.py`).
