@@ -34,6 +34,9 @@ RULES: dict[str, type[Rule]] = {
 }
 """The sections whose first setting is a choice among rules."""
 
+RUN_FORMAT = 2
+"""Of what a run writes into its folder; raised when a folder of before can no longer be read."""
+
 PRESETS = Path(__file__).parent / "presets"
 
 
@@ -42,6 +45,7 @@ class Experiment(Settings):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "experiment"
     description: str = ""
+    format: int | None = None  # of a run's files; written when it starts
     task: Literal["segmentation", "classification"] = "segmentation"
     rounds: Count = 30
     seed: Annotated[int, Field(ge=0)] = 0
@@ -166,7 +170,7 @@ class Experiment(Settings):
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         if simulated is not None:
             cohort.setdefault("partition", "equal" if simulated else "given")
-        changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads}
+        changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads, "format": RUN_FORMAT}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(members)
         if self.privacy.level == "sample" and self.privacy.image_delta is None:

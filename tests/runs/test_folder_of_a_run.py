@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.files import private_folder
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
+from silodp.report import make_report
 from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
 from silodp.tracking import tracked
@@ -232,3 +233,28 @@ def test_before_every_budget_check_the_ledger_is_compared(
     with pytest.raises(InputError, match="was written to by another process during the run"):
         train(experiment, cohort=cohort, out=folder, device="cpu", on_round=write_along)
     assert set(trained) == {1}
+
+
+@pytest.mark.parametrize("found", ["", "format = 1\n", "format = 99\n", 'format = "two"\n'])
+@pytest.mark.parametrize(
+    "read", [resume, read_statement, lambda folder: make_report([folder], folder / "page.html")]
+)
+def test_a_run_of_another_format_is_told_in_one_sentence(
+    found: str, read: Callable[[Path], object], experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """Whatever else that other silodp wrote into its files."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "experiment.toml").write_text(f"{found}[clipping]\nrule = 'unheard-of'\nsettings = 3\n")
+    with pytest.raises(
+        InputError, match=r"run: a run of format .*, and this silodp reads 2; use the version"
+    ):
+        read(folder)
+
+
+def test_a_runs_experiment_can_be_run_again(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    first = train(experiment, cohort=cohort, out=tmp_path / "first", device="cpu")
+    loaded = Experiment.load(tmp_path / "first/experiment.toml")
+    assert loaded.format == 2
+    again = train(loaded, cohort=cohort, out=tmp_path / "again", device="cpu")
+    assert again.summary["model"] == first.summary["model"]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ import torch
 from torch import Tensor
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
 from silodp.files import (
     open_plain,
     parse_json,
@@ -36,12 +37,14 @@ from silodp.files import (
     private_open,
     read_object,
     read_plain,
+    read_text,
     refuse_filled,
     replacing,
     to_json,
     write_atomically,
 )
 from silodp.privacy.ledger import Ledger
+from silodp.settings import short
 
 CHECKPOINT = {"identity", "ledger", "state", "best"}
 COUNTED = ("round", "intermediaries")  # in every line of metrics.jsonl
@@ -252,4 +255,18 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
     """The experiment of a run folder."""
     if not (folder / "experiment.toml").is_file():
         raise InputError(f"{folder}: no run is there (no experiment.toml); start one with `silodp run`")
+    _refuse_other_format(folder)
     return ResolvedExperiment.load(folder / "experiment.toml")
+
+
+def _refuse_other_format(folder: Path) -> None:
+    """Before its settings are looked at: another silodp may have had others."""
+    try:
+        found = tomllib.loads(read_text(folder / "experiment.toml")).get("format", 1)
+    except (ValueError, RecursionError):
+        return  # which the reading of the settings tells of
+    if found != RUN_FORMAT:
+        raise InputError(
+            f"{folder}: a run of format {short(found)}, and this silodp reads {RUN_FORMAT}; use the version "
+            "that trained it (summary.json names it), or train it again"
+        )
