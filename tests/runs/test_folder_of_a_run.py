@@ -1,5 +1,6 @@
 """Run folders are their owner's alone, and keep nothing un-noised that no round will need."""
 
+import json
 import multiprocessing
 import os
 import stat
@@ -17,6 +18,7 @@ from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
 from silodp.report import make_report
 from silodp.runs.folder import RunFolder
+from silodp.runs.schema import CohortShape, RoundShape, SummaryShape
 from silodp.runs.statement import read_statement
 from silodp.tracking import tracked
 
@@ -258,3 +260,20 @@ def test_a_runs_experiment_can_be_run_again(experiment: Experiment, cohort: Coho
     assert loaded.format == 2
     again = train(loaded, cohort=cohort, out=tmp_path / "again", device="cpu")
     assert again.summary["model"] == first.summary["model"]
+
+
+def test_the_schema_is_what_a_run_writes(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    """Neither more nor less: who adds a number to a file says so beside those who read it."""
+    train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
+    written = {
+        RoundShape: json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0]),
+        SummaryShape: json.loads((tmp_path / "run/summary.json").read_text()),
+        CohortShape: json.loads((tmp_path / "run/cohort.json").read_text()),
+    }
+    for shape, content in written.items():
+        shape.model_validate(content)
+        known = {field.alias or name for name, field in shape.model_fields.items()}
+        assert set(content) - known == set(), shape
+    for shape in (RoundShape, SummaryShape):
+        names = {field.alias or name for name, field in shape.model_fields.items()}
+        assert names == set(written[shape])

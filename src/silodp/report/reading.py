@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.files import read_object
-from silodp.report.shape import CohortShape, RoundShape, SummaryShape, expect
 from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.schema import CohortShape, RoundShape, SummaryShape, expect
 from silodp.runs.statement import Statement, read_statement
 from silodp.tasks import task_named
 
