@@ -16,6 +16,7 @@ from silodp import Cohort, Experiment, resume, train, with_norm
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import Federation, Round, State
+from silodp.local.jobs import Job
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.messages import Contribution, RoundPlan
@@ -83,9 +84,9 @@ def test_flower_quantile_bit_with_the_wrong_sign(
     """
     made = 0
 
-    def known_norm(self: LocalTrainer, start: Tensor, *_: object) -> Tensor:
+    def known_norm(self: LocalTrainer, job: Job) -> Tensor:
         nonlocal made
-        self.model.values.copy_(start)
+        self.model.values.copy_(job.start)
         self.model.values[0] += 2.0 ** (made % 6)
         made += 1
         return torch.zeros(())
