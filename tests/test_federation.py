@@ -16,13 +16,14 @@ from torch import Tensor
 import silodp.federation
 import silodp.noise.streams
 from silodp import Cohort, Experiment, resume, train
+from silodp.diagnostics import Unprotected
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.federation import Federation, State, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
 from silodp.local.jobs import batch_count, planned_steps
-from silodp.mechanism import Mechanism, Unprotected
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import sensitivity, spacing
 from silodp.noise.streams import NoiseSource, derive_seed

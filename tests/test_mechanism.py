@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.clipping import ClippingRule, FixedClipping, MedianClipping
+from silodp.diagnostics import Unprotected
 from silodp.local.sketch import signs, sketch
-from silodp.mechanism import Mechanism, Unprotected
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import spacing, to_lattice
 from silodp.noise.streams import NoiseSource, seeded_noise

@@ -11,10 +11,9 @@ import silodp
 ROOT = Path(silodp.__file__).parent
 OUTER = {"attacks", "cli", "report", "runs", "studies", "tracking"}  # rooms around the method
 METHOD = {
-    "clipping", "compatibility", "engines", "errors", "experiment", "federation", "hospital", "intermediary",
-    "local",
-    "mechanism", "messages", "models", "noise", "participation", "privacy", "server_optimizers", "settings",
-    "tasks", "update_map",
+    "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "federation", "hospital",
+    "intermediary", "local", "mechanism", "messages", "models", "noise", "participation", "privacy",
+    "server_optimizers", "settings", "tasks", "update_map",
 }  # fmt: skip
 
 

@@ -16,13 +16,14 @@ from typing import Any
 from torch import Tensor
 
 from silodp.cohorts.cohort import Cohort
+from silodp.diagnostics import Unprotected
 from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.local.jobs import batch_count, planned_steps, step_normaliser
 from silodp.local.splitting import capped as capped_at
 from silodp.local.splitting import room, split_sizes
-from silodp.mechanism import LocalNoise, Mechanism, Unprotected
+from silodp.mechanism import LocalNoise, Mechanism
 from silodp.messages import Release, RoundPlan
 from silodp.noise.streams import NoiseSource, noise_of
 from silodp.privacy.budget import Budget

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from silodp.clipping import ClippingRule
+from silodp.diagnostics import Unprotected, measured
 from silodp.errors import InputError
-from silodp.intermediary import Ratio
 from silodp.local.clip import clip_factor, norm
-from silodp.local.sketch import cosines, signs, sketch
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource, system_noise
@@ -32,15 +31,6 @@ _BIT_LATTICE = 2.0**-20
 
 _FAR = 10.0
 """Standard deviations that no honest share of noise exceeds, but for a chance of 1e-23."""
-
-
-@dataclass(frozen=True)
-class Unprotected:
-    """Un-noised statistics. They may be recorded in a simulation; using them is an `unprotected` event."""
-
-    ratio: Ratio
-    cosine_std: float
-    losses: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -264,7 +254,7 @@ class Mechanism:
         unprotected = None
         if known := {name: one for name, one in (diagnostics or {}).items() if name in counted}:
             noise_norm = float(norm(added)) * unit / denominator
-            unprotected = _measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
+            unprotected = measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
         mean = hidden.add_(added).mul_(unit / denominator).to(plan.parameters.dtype)
 
         released = {"model update": _digest(mean)}
@@ -329,17 +319,6 @@ def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
         return "its update is NaN or infinite"
     counted = numbers if whole else numbers[-1:]
     return None if torch.equal(counted, counted.round()) else "its update is not of whole numbers"
-
-
-def _measured(total: Tensor, diagnostics: Mapping[str, Diagnostics], noise_norm: float) -> Unprotected:
-    """Eq. 2 and the cosines of Fig. 2(b), from un-noised numbers."""
-    seen = list(diagnostics.values())
-    sketches = torch.cat([one.sketches for one in seen])
-    similarity = cosines(sketches, sketch(total, signs(len(total), total.device)))
-    norms = torch.cat([one.norms for one in seen])
-    ratio = Ratio(noise_norm, float(norms.sum()), float(norm(total)))
-    losses = {name: float(one.loss) for name, one in diagnostics.items()}
-    return Unprotected(ratio, float(similarity.std(correction=0)), losses)
 
 
 def _digest(released: Tensor) -> str:

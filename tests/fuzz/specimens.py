@@ -38,6 +38,7 @@ from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_mask_picture, read_picture
 from silodp.cohorts.store import Store, build_store, open_store
 from silodp.experiment import Experiment
+from silodp.local.state import take_up
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
@@ -209,7 +210,15 @@ def _runs(work: Path) -> dict[str, Specimen]:
         return Experiment.load(folder / "experiment.toml")
 
     toml = {"experiment.toml": sound["experiment.toml"]}
+    like = {"exp_avg": torch.zeros(40), "step": torch.zeros(())}
+    packed = io.BytesIO()
+    torch.save([like, like], packed)
     return {
+        "states": Specimen(
+            {"3.pt": (packed.getvalue(),)},
+            {"3.pt": (damaged_bytes, _damaged_states)},
+            lambda folder: take_up(folder, 3, like, torch.device("cpu")),
+        ),
         "checkpoint": Specimen(sound, {"checkpoint.pt": (damaged_bytes, _damaged_checkpoint)}, taken_up),
         "ledger": Specimen(
             {"ledger.jsonl": sound["ledger.jsonl"]},
@@ -260,6 +269,18 @@ def _damaged_checkpoint(rng: random.Random, content: bytes) -> bytes:
         document["state"]["parameters"] = rng.choice(
             (torch.zeros(1).expand(10**12), torch.zeros(0), torch.zeros(3, dtype=torch.int8), 3.0)
         )
+    else:
+        document = damaged_tree(rng, document)
+    out = io.BytesIO()
+    torch.save(document, out)
+    return out.getvalue()
+
+
+def _damaged_states(rng: random.Random, content: bytes) -> bytes:
+    """As much as a tensor may claim to be, and anything but a list of states."""
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    if rng.random() < 0.3:
+        document[0]["exp_avg"] = rng.choice((torch.zeros(1).expand(10**12), torch.zeros(0), 3.0, None))
     else:
         document = damaged_tree(rng, document)
     out = io.BytesIO()

@@ -10,7 +10,7 @@ EACH = 20
 KINDS = (
     "picture-png", "picture-jpeg", "picture-tiff", "picture-bmp", "nifti", "nifti-gz", "dicom", "npz",
     "npz-masks", "medmnist", "patients-csv", "rsna-csv", "prostate-json", "prepared", "prepared-masks",
-    "checkpoint", "ledger", "statement", "metrics", "summary", "cohort-json", "toml", "safetensors",
+    "checkpoint", "states", "ledger", "statement", "metrics", "summary", "cohort-json", "toml", "safetensors",
 )  # fmt: skip
 
 
