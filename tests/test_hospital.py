@@ -2,6 +2,7 @@ import contextlib
 import copy
 import gc
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 from conftest import Picky, blob_cohort
 
 from silodp import HospitalData, InputError
-from silodp.clipping import FixedClipping
+from silodp.clipping import QuantileClipping
 from silodp.hospital import Hospital
+from silodp.local.jobs import Job, Outcome, Sequential
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.state import state_folder
@@ -26,7 +28,7 @@ from silodp.tasks import task_named
 from silodp.update_map import UpdateMap
 
 CPU = torch.device("cpu")
-MECHANISM = Mechanism(0.0, FixedClipping(), Everyone(), 3)
+MECHANISM = Mechanism(0.0, QuantileClipping(), Everyone(), 3)
 
 
 def hospital(
@@ -263,3 +265,44 @@ def test_any_name_is_a_hospitals() -> None:
     assert len({str(place).lower() for place in places}) == len(names)
     assert {place.parent for place in places} == {Path("/run/hospitals")}
     assert all(len(place.name) < 60 for place in places)
+
+
+def test_a_plan_gone_by_is_refused_where_an_answer_leaves_something_behind() -> None:
+    """A late copy of round one, or another plan of round two, would move the states on once more."""
+    one, start = hospital()
+    for number in (1, 2):
+        one.answer(plan(start, 2, 0.5, number=number))
+    steps = [float(state["step"]) for state in one.states]
+    for late in (plan(start, 2, 0.5, number=1), plan(start, 2, 0.25, number=2)):
+        with pytest.raises(InputError, match="has answered round 2, by another plan or later"):
+            one.answer(late)
+    with pytest.raises(InputError, match="has answered round 2"):
+        one.rehearse(plan(start, 2, None, number=2))
+    assert [float(state["step"]) for state in one.states] == steps
+    fresh, _ = hospital(state="fresh")
+    for number in (2, 1):
+        fresh.answer(plan(start, 2, 0.5, number=number))
+
+
+def test_a_rehearsal_serves_its_own_plan_only() -> None:
+    one, start = hospital(state="fresh")
+    asked = plan(start + 0.1, 1, 0.5)
+    honest = sent(one, asked)[0]
+    one.rehearse(plan(start, 2, None))
+    assert torch.equal(sent(one, asked)[0], honest)
+
+
+@pytest.mark.parametrize("state", ["kept", "fresh"])
+def test_jobs_may_be_taken_together(state: str) -> None:
+    """An executor may ask for all jobs before it runs the first: none may hold what another changes."""
+
+    class AllFirst(Sequential):
+        def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+            return super().run(list(jobs))
+
+    one, start = hospital(state=state)
+    other, _ = hospital(state=state)
+    other._executor = AllFirst(other._trainer)
+    for number in (1, 2):
+        asked = plan(start, 3, 0.5, number=number)
+        assert torch.equal(sent(one, asked)[0], sent(other, asked)[0])

@@ -168,3 +168,26 @@ def test_a_plan_with_an_impossible_field_is_refused(change: dict[str, Any]) -> N
     public = json.loads(json.dumps(plan._public())) | change
     with pytest.raises(InputError, match="plan: "):
         RoundPlan.from_bytes(_packed("plan", public, {"parameters": plan.parameters}))
+
+
+def test_whole_numbers_beyond_64_bits_are_not_changed_on_the_way() -> None:
+    numbers = torch.tensor([1e20, 2.0, 0.0], dtype=torch.float64)
+    sent = Contribution("a", 1, "plan", numbers)
+    assert torch.equal(Contribution.from_bytes(sent.to_bytes()).numbers, numbers)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        torch.zeros(4, dtype=torch.float64).to_sparse(),
+        torch.zeros(4, dtype=torch.float64, device="meta"),
+        torch.zeros(4, dtype=torch.float64, requires_grad=True),
+    ],
+    ids=["sparse", "meta", "with gradient"],
+)
+def test_odd_tensors_of_an_own_engine_do_not_end_the_run(numbers: torch.Tensor) -> None:
+    plan = RoundPlan(1, torch.ones(3), 2, 0.5)
+    odd = [Contribution("a", 1, plan.digest, numbers), Contribution("b", torch.ones(2), plan.digest, numbers)]
+    release, _ = MECHANISM.decode(plan, ["a", "b"], odd, seeded_noise(0, 1))  # type: ignore[list-item]
+    assert "b" in release.absent
+    assert torch.isfinite(release.mean).all()

@@ -24,6 +24,7 @@ from silodp import (
 from silodp.engines.in_process import InProcess
 from silodp.experiment import RULES
 from silodp.intermediary import Ratio
+from silodp.participation import Poisson
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.server_optimizers import ServerRule
 
@@ -235,3 +236,65 @@ def test_every_rule_says_what_it_is() -> None:
             assert rule.name() == name
             assert rule.__doc__
             assert len(rule.__doc__.splitlines()[0]) < 110, (section, name)
+
+
+class Admitting(Shrinking):
+    """Says of itself what ε leaves out, though it reads nothing in the run."""
+
+    rule: Literal["admitting"] = "admitting"  # type: ignore[assignment]
+    cap: float | None = 0.1
+
+    @property
+    def uncovered(self) -> str:
+        return "C: agreed on by looking at the data"
+
+
+def test_whatever_a_rule_says_of_itself_stands_beside_epsilon(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    result = train(experiment, cohort=cohort, clipping=Admitting(), out=tmp_path / "run", device="cpu")
+    assert "C: agreed on by looking at the data" in result.summary["not_covered_by_epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"clipping": "none"}, "clipping: 'none' is no rule; give an instance of ClippingRule"),
+        ({"clipping": Shrinking}, "is no rule; give an instance of ClippingRule"),
+        ({"clipping": Halves()}, "is no rule; give an instance of ClippingRule"),
+        ({"intermediaries": 7}, "intermediaries: 7 is no rule; give an instance of IntermediaryRule"),
+        ({"clipping": Admitting(cap=None)}, "clipping.cap = None: no file can say that"),
+    ],
+)
+def test_what_is_no_rule_is_refused(own: dict[str, Any], words: str, experiment: Experiment) -> None:
+    with pytest.raises(InputError) as caught:
+        build(experiment, **own)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["server_optimiser", "optimizer", "modell", "participation"])
+@pytest.mark.parametrize("call", [build, train])
+def test_a_misspelt_object_is_not_passed_over(name: str, call: Any, experiment: Experiment) -> None:
+    with pytest.raises(TypeError, match=f"'{name}': build, train and resume take cohort, model,"):
+        call(experiment, **{name: object()})
+
+
+class Quiet(Poisson):
+    """Draws hospitals and says nothing of it."""
+
+    rule: Literal["quiet"] = "quiet"  # type: ignore[assignment]
+
+    @property
+    def in_words(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("privacy", [{"level": "sample"}, {"noise": "shared"}])
+def test_what_a_rule_does_counts_and_not_what_it_is_called(privacy: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"participation\.rule = quiet with privacy"):
+        Experiment(privacy=privacy, participation={"rule": "quiet", "rate": 0.5})
+
+
+def test_keys_that_are_no_names_are_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="clipping"):
+        Experiment(clipping={1: 2})

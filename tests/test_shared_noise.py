@@ -16,7 +16,7 @@ from silodp.engines.in_process import InProcess
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Release, RoundPlan
 from silodp.noise.lattice import spacing
-from silodp.noise.streams import noise_of, seeded_noise, system_noise
+from silodp.noise.streams import keyed_noise, noise_of, seeded_noise, system_noise
 from silodp.participation import Everyone
 from silodp.privacy.gaussian import gaussian_epsilon
 
@@ -206,3 +206,55 @@ def test_what_cannot_be_shared_is_refused(changes: dict[str, object], words: str
 def test_somebody_must_be_there(shared: Experiment) -> None:
     with pytest.raises(InputError, match=r"privacy\.may_stay_away = 3: 3 hospitals train; set it"):
         build(shared.change(privacy__may_stay_away=3), cohort=blob_cohort(3), device="cpu")
+
+
+@pytest.mark.parametrize("shares", [0, 4])
+def test_bits_that_are_not_released_are_not_sent(shares: int) -> None:
+    """With a fixed C nobody adds noise to them: the exact count of short updates would leave the hospital."""
+    asked = plan(v=4)
+    for lengths in ([0.1] * 4, [0.1, 9.0, 9.0, 9.0]):
+        updates = (torch.full((SIZE,), length / math.sqrt(SIZE)) for length in lengths)
+        numbers, _ = mechanism(shares).encode(asked, updates)
+        assert float(numbers[-1]) == 0
+
+
+def test_a_round_redone_after_a_stop_has_the_same_shares(
+    shared: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """The server has seen two contributions when the round failed; other shares on these sums would be more.
+
+    The secrets that they come from lie with the hospitals, and go with the run.
+    """
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def watching(kind: type[Shy]) -> type[Shy]:
+        class Watching(kind):  # type: ignore[valid-type,misc]
+            def train(self, plan: RoundPlan, asked: object, *, diagnose: bool = False):  # type: ignore[no-untyped-def]
+                answers = list(super().train(plan, asked, diagnose=diagnose))
+                if plan.round == 1:
+                    seen.append({one.hospital: one.numbers for one in answers})
+                return iter(answers)
+
+        return Watching
+
+    secret = shared.change(privacy__entropy="system", privacy__may_stay_away=0, local__state="fresh")
+    with pytest.raises(InputError, match="round 1: 2 hospitals answered"):
+        train(secret, cohort=cohort, engine=watching(OneAway), out=tmp_path / "run", device="cpu")
+    secrets = list((tmp_path / "run/hospitals").glob("*/secret"))
+    assert len({path.read_bytes() for path in secrets}) == 3
+    assert {path.stat().st_mode & 0o777 for path in secrets} == {0o600}
+    resume(tmp_path / "run", cohort=cohort, engine=watching(Shy), device="cpu")
+    first, again = seen
+    assert len(first) == 2
+    assert all(torch.equal(again[name], first[name]) for name in first)
+    assert not (tmp_path / "run/hospitals").exists()
+
+
+def test_keyed_noise_is_normal_the_same_for_one_sum_and_unrelated_for_another() -> None:
+    hidden, a, b = torch.zeros(SIZE, dtype=torch.float64), b"a" * 32, b"b" * 32
+    asked = [(a, 1, 0, "x"), (a, 1, 0, "x"), (b, 1, 0, "x"), (a, 2, 0, "x"), (a, 1, 1, "x"), (a, 1, 0, "y")]
+    draws = [keyed_noise(key, number)(hidden + shift, text, SIZE) for key, number, shift, text in asked]
+    assert torch.equal(draws[0], draws[1])
+    assert all(is_normal_with(1.0, one) for one in draws)
+    for other in draws[2:]:
+        assert abs(float(torch.corrcoef(torch.stack([draws[0], other]))[0, 1])) < 6 / math.sqrt(SIZE)

@@ -56,23 +56,25 @@ def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
     """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
     norm, whole = experiment.model.norm, "hospitals are not split"
+    everyone = drawn.accounted_as(stateful=False) == "all"
     return (
         ("model.norm", norm, norm != "batch", "group", "BatchNorm mixes images"),
         ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", whole),
         ("intermediaries.count", parts.asked, parts.asked == 1, 1, whole),
         ("clipping.rule", clipping.rule, not clipping.bounded, "none", "gradients are clipped"),
-        ("participation.rule", drawn.rule, not drawn.in_words, "all", "one that is away adds no noise"),
+        ("participation.rule", drawn.rule, everyone, "all", "one that is away adds no noise"),
     )
 
 
 def _of_shared_noise(experiment: Experiment) -> tuple[Demand, ...]:
     """Un-noised numbers do not leave a hospital then, and the shares of those who are there must do."""
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
+    everyone = drawn.accounted_as(stateful=False) == "all"
     level, unread = experiment.privacy.level, "norms do not leave a hospital that noises its contribution"
     return (
         ("privacy.noise_multiplier", 0, experiment.is_private, 0.5, "there is nothing to share"),
         ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
-        ("participation.rule", drawn.rule, not drawn.in_words, "all", "who is not drawn adds no share"),
+        ("participation.rule", drawn.rule, everyone, "all", "who is not drawn adds no share"),
         ("clipping.rule", clipping.rule, not clipping.rehearses, "quantile", unread),
         ("intermediaries.rule", parts.rule, not parts.reads_norms, "closed-form", unread),
         ("diagnostics", "true", not experiment.diagnostics, "false", unread),

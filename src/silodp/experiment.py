@@ -125,7 +125,7 @@ class Experiment(Settings):
     def build(cls, tree: Mapping[str, Any], changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
         """Validates a tree of settings after changing some of them; the way in for presets and Python.
 
-        Where a change names another rule, what the tree says of the former one goes.
+        Where a change names another rule, what the tree says that only the former one has goes.
         """
         tree = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
         pairs = list(changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes))

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from silodp.cohorts.cohort import HospitalData
+from silodp.errors import InputError
 from silodp.local.clip import norm
 from silodp.local.jobs import Executor, Job, Sequential, draw_job, planned_steps, step_normaliser
 from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
-from silodp.local.state import OptimizerState, put_down, state_folder, take_up
+from silodp.local.state import (
+    OptimizerState,
+    put_down,
+    put_down_secret,
+    state_folder,
+    take_up,
+    take_up_secret,
+)
 from silodp.local.trainer import LocalTrainer, average_states
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.noise.streams import generator, noise_of
+from silodp.noise.streams import NoiseSource, generator, keyed_noise, seeded_noise
 
 _CPU = torch.device("cpu")
 
@@ -53,7 +62,7 @@ class Hospital:
         Args:
             signs: of the sketches.
             seed: of its split, batches and augmentation.
-            noise_seed: of its share of the noise, where it adds one; default: the system's entropy.
+            noise_seed: of its share of the noise, where it adds one; default: a secret of its own.
             executor: runs its intermediaries' training; default: one after the other.
         """
         self.name = data.name
@@ -65,6 +74,8 @@ class Hospital:
         self._signs = signs
         self._seed = seed
         self._noise_seed = noise_seed
+        self._secret = secrets.token_bytes(32)
+        self._round = 0  # the last one answered, where that leaves something behind
         self._rehearsed: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
         self._answered: tuple[Contribution, Diagnostics | None] | None = (
             None  # the last, where states are kept
@@ -80,15 +91,16 @@ class Hospital:
         """
         if self._answered is not None and self._answered[0].plan == plan.digest:
             return self._answered[0], self._answered[1] if diagnose else None
+        self._refuse_gone_by(plan)
         updates, trained = None, _Trained()
-        if self._rehearsed is not None and self._rehearsed[0].round == plan.round:
+        if self._rehearsed and self._rehearsed[0].digest == replace(plan, clip_bound=None).digest:
             _, updates, trained = self._rehearsed
         self._rehearsed = None
         numbers, norms = self.mechanism.encode(
             plan,
             self._updates(plan, trained, diagnose) if updates is None else updates,
             self.name,
-            noise_of(self._noise_seed, plan.round),
+            self._noise(plan.round),
         )
         lost = ~torch.isfinite(norms)
         if self.states:
@@ -109,13 +121,13 @@ class Hospital:
             loss = torch.stack(trained.losses).nanmean()
             measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
-        # Without states all of it would come out again, but for noise that nobody can draw twice.
-        self._answered = answer if self.states or self.mechanism.shares else None
+        self._answered, self._round = (answer, plan.round) if self._moves_on else (None, 0)
         return answer
 
     def rehearse(self, plan: RoundPlan) -> Tensor:
         """Trains before C is known, keeping all v updates for `answer`; their norms, 0 of those lost."""
         if self._rehearsed is None or self._rehearsed[0].digest != plan.digest:
+            self._refuse_gone_by(plan)
             trained = _Trained()
             updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
             self._rehearsed = plan, updates, trained
@@ -123,6 +135,24 @@ class Hospital:
         if len(trained.errors) == plan.intermediaries:
             return torch.empty(0, dtype=torch.float64, device=plan.parameters.device)
         return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
+
+    @property
+    def _moves_on(self) -> bool:
+        """Whether an answer leaves something behind: states, or a share of noise on a sum."""
+        return bool(self.states) or self.mechanism.shares > 0
+
+    def _refuse_gone_by(self, plan: RoundPlan) -> None:
+        """A round is answered once; to another plan of it only after `take_up` has gone back before it."""
+        if plan.round <= self._round:
+            raise InputError(
+                f"round {plan.round}: {self.name} has answered round {self._round}, by another plan or later"
+            )
+
+    def _noise(self, round_: int) -> NoiseSource:
+        """Where its share of the noise comes from."""
+        if self._noise_seed is not None:
+            return seeded_noise(self._noise_seed, round_)
+        return keyed_noise(self._secret, round_)
 
     def _updates(self, plan: RoundPlan, trained: _Trained, diagnose: bool) -> Iterator[Tensor]:
         """Δ_ij of every intermediary, one after the other in the same memory, which may be overwritten."""
@@ -150,22 +180,27 @@ class Hospital:
         states = self._states_for(plan.intermediaries)
         for number, part in enumerate(parts):
             chance = self._generator(trainer.device, "train", plan.round, number)
-            state = states[number] if states else trainer.working_state()
+            state = states[number] if states else None
             mine = examples[part.to(trainer.device)]
             yield draw_job(plan.parameters, mine, state, trainer.settings, chance, steps[number])
 
     def put_down(self, folder: Path, round_: int) -> None:
         """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`."""
+        place = state_folder(folder, self.name)
+        if self.mechanism.shares and self._noise_seed is None:
+            put_down_secret(place, self._secret)
         if self._trainer.settings.keeps_state:
-            put_down(state_folder(folder, self.name), round_, self.states)
+            put_down(place, round_, self.states)
 
     def take_up(self, folder: Path, round_: int) -> None:
         """Goes back to what it put down after `round_`; 0: to before its first round."""
         self._rehearsed = self._answered = None
-        self.states = []
+        self._round, self.states = round_, []
+        place = state_folder(folder, self.name)
+        if self.mechanism.shares and self._noise_seed is None:
+            self._secret = take_up_secret(place) or self._secret
         if round_ and self._trainer.settings.keeps_state:
-            place, like = state_folder(folder, self.name), self._trainer.fresh_state()
-            self.states = take_up(place, round_, like, self._trainer.device)
+            self.states = take_up(place, round_, self._trainer.fresh_state(), self._trainer.device)
 
     def _states_for(self, count: int) -> list[OptimizerState]:
         """The kept optimizer states, averaged and handed on where v has changed."""

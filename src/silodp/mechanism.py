@@ -1,9 +1,10 @@
 """The one mechanism: clipped sums become whole numbers at a hospital, and a noisy mean at the server.
 
-Guarantee: whatever the hospitals answer, the released mean is that of a Gaussian mechanism whose noise
-is `noise_multiplier` times the most that one intermediary can move the sum, hence `noise_multiplier`/v
-times the most that one hospital can. The sensitivity comes from the clip bound and v of this very
-round, and the denominator from the plan, never from who answered.
+Guarantee: whatever the hospitals answer, the released mean is that of a Gaussian mechanism whose noise is
+`noise_multiplier` times the most that one intermediary can move the sum, hence `noise_multiplier`/v times the
+most that one hospital can; where hospitals share the noise, if those that must be there add theirs. The
+sensitivity comes from the clip bound and v of this very round, and the denominator from the plan, never from
+who answered.
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ class Mechanism:
             total.addcmul_(update.nan_to_num_(0.0, 0.0, 0.0), factor.to(update.dtype))
         norms = torch.stack(found)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
+        bits *= self.clipping.releases_bits  # who does not release them does not send them
         distance = self._distance(plan.clip_bound, len(total))
         numbers = to_lattice(total, distance) if distance else total.double()
         numbers = torch.cat([numbers, bits[None] / _BIT_LATTICE])
@@ -190,7 +192,7 @@ class Mechanism:
     def opened(self, plan: RoundPlan, numbers: Tensor) -> tuple[Tensor, float]:
         """The (d,) sum of clipped updates that a contribution's numbers stand for, and the sum of its bits.
 
-        Un-noised, like what it is made from: for those who know the hospital's numbers anyway.
+        Un-noised but for a share that the hospital added: for those who know its numbers anyway.
         """
         assert plan.clip_bound is not None, "a rehearsal has found C"
         unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
@@ -235,7 +237,7 @@ class Mechanism:
             else:
                 counted.add(name)
                 del absent[name]
-                total += self._held_to_the_most(plan, answer.numbers.to(total.device), unit)
+                total += self._held_to_the_most(plan, answer.numbers.detach().to(total.device), unit)
 
         if len(counted) < self.shares:
             raise InputError(
@@ -305,13 +307,14 @@ def _not_expected(
         return "it answered without being asked"
     if answer.hospital in counted:
         return "it answered twice; the first answer counts"
-    if answer.round != plan.round:
+    if type(answer.round) is not int or answer.round != plan.round:
         return f"it answered round {answer.round!r:.20} in round {plan.round}"
     return None if answer.plan == plan.digest else "it answered another plan"
 
 
 def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
-    if not isinstance(numbers, Tensor) or numbers.dtype != torch.float64:
+    plain = isinstance(numbers, Tensor) and numbers.layout == torch.strided and not numbers.is_meta
+    if not plain or not isinstance(numbers, Tensor) or numbers.dtype != torch.float64:
         return "its update is no vector of numbers in double precision"
     if tuple(numbers.shape) != (size + 1,):
         return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}"

@@ -115,7 +115,9 @@ class Contribution:
 
     def to_bytes(self) -> bytes:
         """Whole numbers as 64-bit integers."""
-        whole = bool((self.numbers == self.numbers.round()).all())
+        whole = bool((self.numbers == self.numbers.round()).all()) and bool(
+            (self.numbers.abs() < 2**62).all()
+        )
         numbers = self.numbers.to(torch.int64) if whole else self.numbers
         public = {"hospital": self.hospital, "round": self.round, "plan": self.plan}
         return _packed("contribution", public, {"numbers": numbers})

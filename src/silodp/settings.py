@@ -66,7 +66,7 @@ class Rule(Settings):
     @classmethod
     def chosen(cls, tree: Any) -> Any:
         """The rule of a section of settings; anything else as it is, for pydantic to refuse."""
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
             return tree
         name = tree.get(cls.key, cls.usual)
         rule = cls.known.get(name) if isinstance(name, str) else None

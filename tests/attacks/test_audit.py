@@ -17,7 +17,7 @@ import silodp.noise.streams
 from silodp.attacks.audit import EXPERIMENT, Audit, AuditSettings, audit
 from silodp.attacks.canary import Bench, WithCanary
 from silodp.cli.display_privacy import show_audit
-from silodp.clipping import FixedClipping
+from silodp.clipping import QuantileClipping
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.mechanism import Mechanism
@@ -41,7 +41,7 @@ def test_canary_sends_what_its_intermediaries_may_and_else_does_not_answer() -> 
     direction = torch.nn.functional.normalize(
         torch.randn(50, generator=torch.Generator().manual_seed(4)), dim=0
     )
-    mechanism = Mechanism(1.0, FixedClipping(), Everyone(), 2)
+    mechanism = Mechanism(1.0, QuantileClipping(), Everyone(), 2)
     engine = WithCanary([], mechanism, direction)
     plan = RoundPlan(1, torch.zeros(50), 3, 0.2)
     assert list(engine.train(plan, ["canary"])) == []

@@ -28,7 +28,7 @@ class Job:
         examples: images to train on, on the trainer's device.
         batches: the places of each step's images in `examples`.
         moves: (n, 4) how each step's n images are augmented, see `draw_moves`; empty without augmentation.
-        state: of the optimizer; changed in place.
+        state: of the optimizer; changed in place. None: a fresh one, which nobody keeps.
         seed: of the network's own chance, such as dropout, and of DP-SGD's noise: what no one draws before.
     """
 
@@ -36,7 +36,7 @@ class Job:
     examples: Examples
     batches: tuple[Tensor, ...]
     moves: tuple[Tensor, ...]
-    state: OptimizerState
+    state: OptimizerState | None
     seed: int
 
 
@@ -103,7 +103,7 @@ def step_normaliser(steps: int, settings: LocalSettings) -> float:
 def draw_job(
     start: Tensor,
     examples: Examples,
-    state: OptimizerState,
+    state: OptimizerState | None,
     settings: LocalSettings,
     chance: torch.Generator,
     steps: int | None = None,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from silodp.errors import InputError
-from silodp.files import open_plain, private_folder, replacing
+from silodp.files import open_plain, private_folder, read_plain, replacing, write_atomically
 
 OptimizerState = dict[str, Tensor]
 
@@ -60,6 +60,25 @@ def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.devic
     if not isinstance(states, list) or not all(_fits(state, like) for state in states):
         raise damaged
     return states
+
+
+def put_down_secret(folder: Path, secret: bytes) -> None:
+    """What a hospital's shares of noise come from: written once, before its first answer."""
+    if not (folder / "secret").exists():
+        private_folder(folder.parent)
+        private_folder(folder)
+        write_atomically(folder / "secret", secret)
+
+
+def take_up_secret(folder: Path) -> bytes | None:
+    """The secret; None where none was put down."""
+    path = folder / "secret"
+    if not path.exists():
+        return None
+    secret = read_plain(path)
+    if len(secret) != 32:
+        raise InputError(f"{path}: not a hospital's secret; restore it or start a new run")
+    return secret
 
 
 def _rounds(folder: Path) -> list[int]:

@@ -79,7 +79,7 @@ class LocalTrainer:
         self._seed_model(job.seed)
         self.model.load(job.start)
         self.model.module.train()
-        self._optimizer.state[self._flat] = job.state
+        self._optimizer.state[self._flat] = self.working_state() if job.state is None else job.state
         total = torch.zeros((), device=self.device)
         moves = job.moves or (None,) * len(job.batches)
         with self._gradients(job.seed) as fill:

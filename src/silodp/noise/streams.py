@@ -7,6 +7,7 @@ noise is the same number whether or not rounds 1 to 6 were just computed in this
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -53,6 +54,26 @@ def noise_of(seed: int | None, number: int) -> NoiseSource:
     return system_noise if seed is None else seeded_noise(seed, number)
 
 
+def keyed_noise(secret: bytes, number: int) -> NoiseSource:
+    """A hospital's share of a round's noise, from a secret of 256 bits that never leaves it.
+
+    Guarantee: as good as the system's to everyone without the secret, tails and gaps included; and the same
+    sum redone gets the same noise, for two shares on one sum would be two releases.
+    """
+
+    def draw(hidden: Tensor, public: str, count: int) -> Tensor:
+        digest = hashlib.sha256(secret + f"/{number}/{public}/".encode())
+        digest.update(hidden.detach().cpu().numpy().tobytes())
+        key, calls = digest.digest(), itertools.count()
+
+        def entropy(size: int) -> bytes:
+            return hashlib.shake_256(key + next(calls).to_bytes(8, "big")).digest(size)
+
+        return _closed_normals(count, entropy).to(hidden.device)
+
+    return draw
+
+
 def system_noise(hidden: Tensor, public: str, count: int) -> Tensor:
     """Noise for deployments, from the operating system's entropy: nobody can draw it again.
 
@@ -62,12 +83,16 @@ def system_noise(hidden: Tensor, public: str, count: int) -> Tensor:
     Guarantee: its tails have no end. A release whose unit moves it by μ standard deviations is what its ε
     says only if noise reaches beyond μ; for a hospital of many intermediaries μ is 30 and more in one round.
     """
+    return _closed_normals(count, os.urandom).to(hidden.device)
+
+
+def _closed_normals(count: int, entropy: Callable[[int], bytes]) -> Tensor:
     total = torch.zeros(count, dtype=torch.float64)
     for start in range(0, count, _CHUNK):
         part = total[start : start + _CHUNK]
         for _ in range(4):
-            part += _normal(len(part), os.urandom)
-    return total.div_(2).to(hidden.device)
+            part += _normal(len(part), entropy)
+    return total.div_(2)
 
 
 _CHUNK = 2**18

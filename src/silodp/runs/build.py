@@ -32,7 +32,6 @@ from silodp.runs.fitting import (
     refuse_other_targets,
 )
 from silodp.server_optimizers import ServerOptimizer
-from silodp.settings import Rule
 from silodp.tasks import Task, task_named
 
 EngineOf = Callable[[Sequence[Hospital]], Engine]
@@ -98,6 +97,8 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
         experiment: what to run.
         own: objects of your own in its place, see `Own`.
     """
+    if unknown := own.keys() - Own.__annotations__.keys():
+        raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
     cohort, model, server_optimizer = own.get("cohort"), own.get("model"), own.get("server_optimizer")
     refuse_other_kinds(experiment, cohort, model)
     place = device_named(own.get("device", "auto"))
@@ -134,10 +135,19 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:
     """The experiment, saying of each object that was given what it can: a rule's settings, or «custom»."""
-    rules = {section: own.get(section) for section in ("clipping", "intermediaries")}
-    changes: dict[str, Any] = {
-        section: rule.model_dump() for section, rule in rules.items() if isinstance(rule, Rule)
-    }
+    changes: dict[str, Any] = {}
+    for kind in (ClippingRule, IntermediaryRule):
+        rule: Any = own.get(kind.section)
+        if rule is None:
+            continue
+        if not isinstance(rule, kind):
+            raise InputError(f"{kind.section}: {rule!r:.80} is no rule; give an instance of {kind.__name__}")
+        for name, field in type(rule).model_fields.items():
+            if getattr(rule, name) is None and field.default is not None:
+                raise InputError(
+                    f"{kind.section}.{name} = None: no file can say that; let None be its default"
+                )
+        changes[kind.section] = rule.model_dump(exclude_none=True)
     objects = {"cohort__kind": "cohort", "model__kind": "model", "server__optimizer": "server_optimizer"}
     changes |= {setting: "custom" for setting, name in objects.items() if own.get(name) is not None}
     return experiment.change(**changes) if changes else experiment

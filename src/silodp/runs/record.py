@@ -82,8 +82,8 @@ def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mappin
         "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
         "(model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
-        "until the run is over: hospitals/, un-noised optimizer moments, and checkpoint.pt, the secret of "
-        "the draws",
+        "until the run is over: hospitals/, un-noised optimizer moments and secrets of noise, and "
+        "checkpoint.pt, the secret of the draws",
     ]
     hospitals, members = experiment.hospitals, experiment.members
     if members < hospitals:
@@ -116,7 +116,9 @@ def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mappin
         notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
     if epsilon.withdrawn:
         notes.append(f"an intermediary: {epsilon.withdrawn}")
-    if not epsilon.covers_everything:
-        rules: tuple[Rule, ...] = (experiment.clipping, experiment.intermediaries)
+    if experiment.is_private:
+        rules: tuple[Rule, ...] = (
+            experiment.clipping, experiment.intermediaries, experiment.server, experiment.participation
+        )  # fmt: skip
         notes += [rule.uncovered for rule in rules if rule.uncovered]
     return notes
