@@ -35,7 +35,7 @@ def hospital(
     data: HospitalData | None = None, network: torch.nn.Module | None = None, **settings: object
 ) -> tuple[Hospital, torch.Tensor]:
     torch.manual_seed(0)
-    model = FlatModel(copy.deepcopy(network) if network else UNet(1, 1, 2, "batch"), CPU)
+    model = FlatModel(copy.deepcopy(network) if network else UNet(1, 1, 2, "batch", 1), CPU)
     local = LocalSettings.model_validate({"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
     data = data or blob_cohort().hospitals[0]
@@ -118,7 +118,7 @@ def test_an_intermediary_is_the_same_images_in_every_round() -> None:
 
 @pytest.mark.parametrize("state", ["kept", "fresh"])
 @pytest.mark.parametrize(
-    ("network", "pixel"), [(UNet(1, 1, 2, "batch"), 3e38), (Picky(UNet(1, 1, 2, "batch")), 99.0)],
+    ("network", "pixel"), [(UNet(1, 1, 2, "batch", 1), 3e38), (Picky(UNet(1, 1, 2, "batch", 1)), 99.0)],
     ids=["runs away", "raises"],
 )  # fmt: skip
 def test_an_intermediary_that_fails_counts_as_nothing_and_takes_nobody_along(
@@ -150,7 +150,7 @@ def test_an_intermediary_that_fails_counts_as_nothing_and_takes_nobody_along(
 
 def test_a_hospital_of_which_every_intermediary_raises_is_absent_and_begins_anew() -> None:
     """States that depend on whether the others failed, too, would let one part steer another."""
-    one, start = hospital(network=Picky(UNet(1, 1, 2, "batch")), state="kept")
+    one, start = hospital(network=Picky(UNet(1, 1, 2, "batch", 1)), state="kept")
     one.answer(plan(start, 3, 0.5))
     assert [float(state["step"]) for state in one.states] == [1.0] * 3
     whole = one.parts["train"]
