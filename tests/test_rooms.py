@@ -42,7 +42,7 @@ def of_silodp(name: str) -> str:
         ({"noise"}, {"noise", "errors"}),
         ({"privacy"}, {"privacy", "errors"}),
         ({"messages"}, {"errors", "privacy", "update_map"}),  # a plan names the events that it will cause
-        (METHOD, METHOD | {"cohorts", "files"}),
+        (METHOD, METHOD | {"cohorts", "files", "tensor_files"}),
     ],
 )
 def test_a_room_knows_only_what_it_needs(rooms: set[str], allowed: set[str]) -> None:

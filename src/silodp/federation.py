@@ -21,8 +21,7 @@ from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.local.jobs import batch_count, planned_steps, step_normaliser
-from silodp.local.splitting import capped as capped_at
-from silodp.local.splitting import room, split_sizes
+from silodp.local.splitting import cap, room, split_sizes
 from silodp.mechanism import LocalNoise, Mechanism
 from silodp.messages import Release, RoundPlan
 from silodp.noise.streams import NoiseSource, noise_of
@@ -122,7 +121,7 @@ class Federation:
             if measures and unprotected is not None and scale.phase == "plain":
                 ratio = unprotected.ratio
                 wanted = experiment.intermediaries.next_count(plan.intermediaries, number, ratio, expected)
-                state.intermediaries, state.capped = capped_at(wanted, self.room)
+                state.intermediaries, state.capped = cap(wanted, self.room)
             state.round = number
             seconds = time.perf_counter() - started
             yield Round(plan, asked, release, unprotected, not measures_only, capped, seconds)
@@ -133,7 +132,7 @@ class Federation:
         wanted = settings.first_count(
             private.noise_multiplier, len(parameters), self.mechanism.expected_hospitals
         )
-        intermediaries, capped = capped_at(wanted, self.room)
+        intermediaries, capped = cap(wanted, self.room)
         if capped and settings.asked is not None:
             smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(

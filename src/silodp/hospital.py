@@ -77,9 +77,8 @@ class Hospital:
         self._secret = secrets.token_bytes(32)
         self._round = 0  # the last one answered, where that leaves something behind
         self._rehearsed: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
-        self._answered: tuple[Contribution, Diagnostics | None] | None = (
-            None  # the last, where states are kept
-        )
+        # The last answer, where it left something behind.
+        self._answered: tuple[Contribution, Diagnostics | None] | None = None
 
     def answer(self, plan: RoundPlan, *, diagnose: bool = False) -> tuple[Contribution, Diagnostics | None]:
         """Splits, trains every intermediary from θ, and sends the sum of the clipped differences.
@@ -189,7 +188,7 @@ class Hospital:
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:
             put_down_secret(place, self._secret)
-        if self._trainer.settings.keeps_state:
+        if round_ and self._trainer.settings.keeps_state:
             put_down(place, round_, self.states)
 
     def take_up(self, folder: Path, round_: int) -> None:

@@ -169,7 +169,7 @@ class Mechanism:
         numbers = to_lattice(total, distance) if distance else total.double()
         numbers = torch.cat([numbers, bits[None] / _BIT_LATTICE])
         if self.shares:
-            of_update, of_bits = (one / math.sqrt(self.shares) for one in self._noise_in_units(plan))
+            of_update, of_bits = self._share_in_units(plan)
             public = f"share of {hospital}, C {plan.clip_bound!r}, v {plan.intermediaries}"
             share = noise(numbers, public, len(numbers))
             share[:-1].mul_(of_update)
@@ -188,6 +188,11 @@ class Mechanism:
         unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
         moved = sensitivity(plan.clip_bound, plan.intermediaries) if update else 0.0
         return update * moved / unit, bit / 2 / _BIT_LATTICE
+
+    def _share_in_units(self, plan: RoundPlan) -> tuple[float, float]:
+        """The same of one hospital's share."""
+        of_update, of_bits = self._noise_in_units(plan)
+        return of_update / math.sqrt(self.shares), of_bits / math.sqrt(self.shares)
 
     def opened(self, plan: RoundPlan, numbers: Tensor) -> tuple[Tensor, float]:
         """The (d,) sum of clipped updates that a contribution's numbers stand for, and the sum of its bits.
@@ -284,7 +289,7 @@ class Mechanism:
         most = longest_sum(plan.clip_bound, plan.intermediaries) / unit
         length, limit = norm(numbers[:-1]), plan.intermediaries / 2 / _BIT_LATTICE
         if self.shares:  # its share of the noise is in it, hardly ever farther out than this
-            of_update, of_bits = (one / math.sqrt(self.shares) for one in self._noise_in_units(plan))
+            of_update, of_bits = self._share_in_units(plan)
             most += of_update * (math.sqrt(len(numbers)) + _FAR)
             limit += of_bits * _FAR
         if length > most:
@@ -313,8 +318,9 @@ def _not_expected(
 
 
 def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
-    plain = isinstance(numbers, Tensor) and numbers.layout == torch.strided and not numbers.is_meta
-    if not plain or not isinstance(numbers, Tensor) or numbers.dtype != torch.float64:
+    if not isinstance(numbers, Tensor) or numbers.layout != torch.strided or numbers.is_meta:
+        return "its update is no vector of numbers in double precision"
+    if numbers.dtype != torch.float64:
         return "its update is no vector of numbers in double precision"
     if tuple(numbers.shape) != (size + 1,):
         return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}"

@@ -44,9 +44,10 @@ from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
 from silodp.report.reading import read_runs
 from silodp.runs.fitting import trained_network
-from silodp.runs.folder import RunFolder, same_form
+from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
 from silodp.settings import CohortSettings
+from silodp.tensor_files import same_form
 
 COUNT, SIDE = 12, 16
 DICOM = (

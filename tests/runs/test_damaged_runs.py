@@ -17,7 +17,8 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import replacing, write_atomically
 from silodp.privacy.ledger import read_ledger
-from silodp.runs.folder import RunFolder, same_form
+from silodp.runs.folder import RunFolder
+from silodp.tensor_files import same_form
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def room(hospitals: Iterable[HospitalData], min_samples: int) -> dict[str, int]:
     }
 
 
-def capped(wanted: int, room: Mapping[str, int]) -> tuple[int, bool]:
+def cap(wanted: int, room: Mapping[str, int]) -> tuple[int, bool]:
     """v as far as every hospital has room for it, and whether that is less than wanted."""
     most = min(room.values())
     return min(wanted, most), wanted > most

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from silodp.errors import InputError
-from silodp.files import open_plain, private_folder, read_plain, replacing, write_atomically
+from silodp.files import private_folder, read_plain, replacing, write_atomically
+from silodp.tensor_files import read_tensors, same_form
 
 OptimizerState = dict[str, Tensor]
 
@@ -28,8 +28,7 @@ def state_folder(parent: Path, hospital: str) -> Path:
 
 def put_down(folder: Path, round_: int, states: list[OptimizerState]) -> None:
     """Writes the states after `round_`; of the rounds put down before, only the last one stays."""
-    private_folder(folder.parent)
-    private_folder(folder)
+    _made_private(folder)
     before = sorted(number for number in _rounds(folder) if number != round_)
     with replacing(folder / f"{round_}.pt") as file:
         torch.save(states, file)
@@ -51,22 +50,18 @@ def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.devic
             "restore the file, or start a new run"
         )
     try:
-        with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
-            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-                raise damaged  # PyTorch packs nothing, so what is read cannot be larger than the file
-        states = torch.load(path, map_location=device, weights_only=True)
+        states = read_tensors(path, device)
     except Exception:  # PyTorch, pickle and zipfile each raise their own kinds on damaged files
         raise damaged from None
-    if not isinstance(states, list) or not all(_fits(state, like) for state in states):
+    if not same_form(states, [like]):
         raise damaged
-    return states
+    return states  # type: ignore[no-any-return]
 
 
 def put_down_secret(folder: Path, secret: bytes) -> None:
     """What a hospital's shares of noise come from: written once, before its first answer."""
     if not (folder / "secret").exists():
-        private_folder(folder.parent)
-        private_folder(folder)
+        _made_private(folder)
         write_atomically(folder / "secret", secret)
 
 
@@ -81,14 +76,11 @@ def take_up_secret(folder: Path) -> bytes | None:
     return secret
 
 
+def _made_private(folder: Path) -> None:
+    """Its parent too: `mkdir` would leave that to the umask."""
+    private_folder(folder.parent)
+    private_folder(folder)
+
+
 def _rounds(folder: Path) -> list[int]:
     return [int(path.stem) for path in folder.glob("*.pt") if path.stem.isdecimal()]
-
-
-def _fits(state: object, like: OptimizerState) -> bool:
-    if not isinstance(state, dict) or state.keys() != like.keys():
-        return False
-    found = [(state[name], like[name]) for name in like]
-    return all(
-        isinstance(one, Tensor) and (one.shape, one.dtype) == (own.shape, own.dtype) for one, own in found
-    )

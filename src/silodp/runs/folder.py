@@ -20,7 +20,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import tomllib
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +30,6 @@ from torch import Tensor
 from silodp.errors import InputError
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
 from silodp.files import (
-    open_plain,
     parse_json,
     private_folder,
     private_open,
@@ -45,6 +43,7 @@ from silodp.files import (
 )
 from silodp.privacy.ledger import Ledger
 from silodp.settings import short
+from silodp.tensor_files import read_tensors
 
 CHECKPOINT = {"identity", "ledger", "state", "best"}
 COUNTED = ("round", "intermediaries")  # in every line of metrics.jsonl
@@ -212,10 +211,7 @@ def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> di
     """What `save_checkpoint` wrote: tensors and plain values, with what it says of itself."""
     damaged = InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run")
     try:
-        with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
-            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-                raise damaged  # PyTorch packs nothing, so what is read cannot be larger than the file
-        content = torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+        content = read_tensors(path, device, mmap=mmap)
         identity = content["identity"]
         texts = (content["ledger"], *(identity[part] for part in ("experiment", "cohort", "model")))
         if not content.keys() >= CHECKPOINT or not all(isinstance(text, str) for text in texts):
@@ -223,26 +219,6 @@ def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> di
     except Exception:  # PyTorch, pickle and zipfile each raise their own kinds on damaged files
         raise damaged from None
     return content  # type: ignore[no-any-return]
-
-
-def same_form(found: Any, like: Any) -> bool:
-    """Whether a value from a checkpoint can stand where this one stood: the same kinds, keys and shapes.
-
-    Where there was nothing, anything plain may be; a list has any number of what its first one is.
-    """
-    if isinstance(like, Tensor):
-        return isinstance(found, Tensor) and (found.shape, found.dtype) == (like.shape, like.dtype)
-    if isinstance(like, dict):
-        fits = isinstance(found, dict) and found.keys() == like.keys()
-        return fits and all(same_form(value, like[key]) for key, value in found.items())
-    if isinstance(like, tuple):
-        fits = isinstance(found, list | tuple) and len(found) == len(like)
-        return fits and all(map(same_form, found, like))
-    if isinstance(like, list):
-        return isinstance(found, list) and all(same_form(value, like[0]) for value in found)
-    if like is None:
-        return found is None or isinstance(found, int | float | str | Tensor)
-    return type(found) is type(like) or (isinstance(like, float) and type(found) is int)
 
 
 def refuse_used(path: Path) -> None:

@@ -23,10 +23,11 @@ from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, Parts, build
 from silodp.runs.fitting import refuse_other_kinds
-from silodp.runs.folder import RunFolder, read_experiment, refuse_used, same_form
+from silodp.runs.folder import RunFolder, read_experiment, refuse_used
 from silodp.runs.record import Metrics, mean_metrics, not_covered, round_record
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
+from silodp.tensor_files import same_form
 
 log = logging.getLogger("silodp")
 

@@ -20,7 +20,7 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
 from silodp.files import read_object
 from silodp.local.parameters import FlatModel
-from silodp.local.splitting import capped, room
+from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
 from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
@@ -166,7 +166,7 @@ def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[H
     """v of an experiment that has not run: where its rule settles."""
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
     expected = experiment.participation.expected_hospitals(len(members))
-    return capped(rule.settled_count(z, parameters, expected), room(members, rule.min_samples))[0]
+    return cap(rule.settled_count(z, parameters, expected), room(members, rule.min_samples))[0]
 
 
 def _last_count(run: Path) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.attacks.inversion.attack import AttackResult
+from silodp.attacks.inversion.attack import AttackResult, Score
 from silodp.files import private_folder, to_json, write_atomically
+from silodp.runs.wording import show_epsilon
 from silodp.tables import markdown_table, write_csv
 
 WARNING = "The sheet shows patients' images: keep it, and pass it on, only as you would those."
@@ -34,8 +35,8 @@ def rows(result: AttackResult) -> list[list[str]]:
         [
             name,
             score.words,
-            _epsilon(score.epsilon_hospital),
-            _epsilon(score.epsilon_intermediary),
+            show_epsilon(score.epsilon_hospital),
+            show_epsilon(score.epsilon_intermediary),
             f"{score.mean_ssim:.3f}",
             f"{mean(score.baseline_ssim):.3f}",
             f"{mean(score.psnr):.1f}",
@@ -60,7 +61,7 @@ def verdict(result: AttackResult) -> str:
     ]
     control = scores.get("control")
     if control is not None:
-        works = control.mean_ssim >= 0.5 and control.mean_ssim > mean(control.baseline_ssim) + 0.1
+        works = _works(control)
         said.append(
             f"The control reaches SSIM {control.mean_ssim:.3f}: "
             + (
@@ -71,7 +72,7 @@ def verdict(result: AttackResult) -> str:
         )
     own = scores.get("own network")
     if own is not None:
-        works = own.mean_ssim >= 0.5 and own.mean_ssim > mean(own.baseline_ssim) + 0.1
+        works = _works(own)
         said.append(
             f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise"
             + (f" ({own.read})" if own.read else "")
@@ -85,10 +86,9 @@ def verdict(result: AttackResult) -> str:
     return " ".join(said)
 
 
-def _epsilon(value: float) -> str:
-    from silodp.runs.wording import show_epsilon
-
-    return show_epsilon(value)
+def _works(score: Score) -> bool:
+    """An image is there, and no blind guess would have come near it."""
+    return score.mean_ssim >= 0.5 and score.mean_ssim > mean(score.baseline_ssim) + 0.1
 
 
 def _image_rows(result: AttackResult) -> list[dict[str, Any]]:
@@ -124,8 +124,8 @@ def _sheet(result: AttackResult) -> bytes:
         score = result.scores[name]
         bound = "no privacy"
         if math.isfinite(score.epsilon_hospital):
-            bound = f"ε hospital {_epsilon(score.epsilon_hospital)}\n"
-            bound += f"ε intermediary {_epsilon(score.epsilon_intermediary)}"
+            bound = f"ε hospital {show_epsilon(score.epsilon_hospital)}\n"
+            bound += f"ε intermediary {show_epsilon(score.epsilon_intermediary)}"
         words = score.words.replace(", ", ",\n")
         places[0][column].set_title(f"{name}\n{words}\n{bound}", fontsize=9)
     figure.suptitle("What an attacker rebuilds from one round (SSIM 1 is the image itself)", fontsize=11)
