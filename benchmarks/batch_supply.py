@@ -21,10 +21,11 @@ from torch import Tensor
 
 from silodp.cohorts import Examples
 from silodp.local.jobs import draw_job
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.models import build_model
-from silodp.settings import LocalSettings, ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.tasks import task_named
 
 STEPS = 12
@@ -67,10 +68,10 @@ def main(words: list[str]) -> None:
     count, size, repeats = (200, 16, 1) if smoke else (2000, 96, int(words[0]) if words else 15)
     torch.set_num_threads(1)
     examples, task = cohort(count, size), task_named("segmentation")
-    model = FlatModel(build_model(ModelSettings(features=8), 1, 1, 0), torch.device("cpu"))
+    model = FlatModel(build_model(ModelSettings.of(features=8), 1, 1, 0), torch.device("cpu"))
     model.module.train()
     trainers = [
-        LocalTrainer(model, task, LocalSettings(batch_size=batch_size, augmentation=augmentation))
+        LocalTrainer(model, task, LocalSettings.of(batch_size=batch_size, augmentation=augmentation))
         for batch_size in (8, 16)
         for augmentation in ("none", "affine-flip")
     ]

@@ -108,6 +108,7 @@ def test_toml_keeps_every_digit(
         {
             "description": description,
             "seed": seed,
+            "task": "classification",
             "model": {"blocks": blocks},
             "privacy": {"noise_multiplier": z, "delta": delta},
         }
@@ -166,6 +167,7 @@ def test_changes_are_parsed_by_what_they_look_like() -> None:
             "clipping.rule=fixed",
             'name="quoted"',
             "description=a=b, and more",
+            "task=classification",
             "model.blocks=[2, 3]",
         ],
     )

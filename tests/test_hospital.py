@@ -15,15 +15,15 @@ from silodp import HospitalData, InputError
 from silodp.clipping import QuantileClipping
 from silodp.hospital import Hospital
 from silodp.local.jobs import Job, Outcome, Sequential
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.state import state_folder
 from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
-from silodp.models import UNet
+from silodp.models.unet import UNet
 from silodp.participation import Everyone
-from silodp.settings import LocalSettings
 from silodp.tasks import task_named
 from silodp.update_map import UpdateMap
 
@@ -36,7 +36,7 @@ def hospital(
 ) -> tuple[Hospital, torch.Tensor]:
     torch.manual_seed(0)
     model = FlatModel(copy.deepcopy(network) if network else UNet(1, 1, 2, "batch", 1), CPU)
-    local = LocalSettings.model_validate({"learning_rate": 0.01, "batch_size": 4} | settings)
+    local = LocalSettings.of(**{"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
     data = data or blob_cohort().hospitals[0]
     return Hospital(data, trainer, MECHANISM, signs(len(model), CPU), 0), model.values.clone()

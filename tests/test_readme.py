@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from silodp.clipping import ClippingRule
+from silodp.cohorts.kinds import StoredCohort
 from silodp.experiment import PRESETS, RULES, Experiment, preset_names
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -57,7 +58,8 @@ def test_the_choices_it_names_are_the_choices() -> None:
             known = RULES[section].known.items()  # tests define some, too
             choices = {name for name, rule in known if rule.__module__.startswith("silodp.")}
         else:
-            choices = _words(Experiment.model_fields[section].annotation.model_fields[field].annotation)
+            kind = StoredCohort if section == "cohort" else Experiment.model_fields[section].annotation
+            choices = _words(kind.model_fields[field].annotation)
         assert set(re.findall(r"`([\w-]+)`", row)) == choices - {"custom"}
 
 

@@ -93,7 +93,8 @@ class MedianClipping(ClippingRule):
 
     rehearses: ClassVar[bool] = True
     rule: Literal["median"] = "median"
-    bound: Positive = 1.0  # used only if nobody answers
+    bound: Positive = 1.0
+    """Used only if nobody answers."""
 
     @property
     def uncovered(self) -> str:
@@ -111,10 +112,12 @@ class QuantileClipping(ClippingRule):
 
     releases_bits: ClassVar[bool] = True
     rule: Literal["quantile"] = "quantile"
-    bound: Positive = 1.0  # C of round one
+    bound: Positive = 1.0
+    """C of round one."""
     quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
     learning_rate: Positive = 0.2
-    bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05  # of each round's privacy, for the bits
+    bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Of each round's privacy: for the bits «norm ≤ C»."""
 
     def first_bound(self) -> float:
         return self.bound

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from silodp.models.kinds import OwnNetwork
+from silodp.models.norm import NORMS
+from silodp.tasks import task_named
+
 if TYPE_CHECKING:
     from silodp.experiment import Experiment
-
-COHORT_TASKS = {
-    "synthetic-mri": "segmentation",
-    "synthetic-ct": "classification",
-    "rsna-ich": "classification",
-    "prostate": "segmentation",
-    "medmnist": "classification",
-}
-MODEL_TASKS = {"unet": "segmentation", "densenet": "classification"}
 
 Demand = tuple[str, Any, bool, object, str]
 """A setting, its value, whether that fits, what would, and why."""
@@ -22,7 +17,7 @@ Demand = tuple[str, Any, bool, object, str]
 
 def refuse_what_does_not_fit(experiment: Experiment) -> None:
     """Raises ValueError for the first settings that contradict each other, with the way out."""
-    privacy, kind = experiment.privacy, experiment.cohort.kind
+    privacy, task = experiment.privacy, task_named(experiment.task)
     if privacy.level == "sample":
         _refuse("privacy.level = sample", _of_sample_level(experiment))
     elif not experiment.clipping.bounded and privacy.noise_multiplier > 0:
@@ -33,16 +28,19 @@ def refuse_what_does_not_fit(experiment: Experiment) -> None:
         )
     if privacy.noise == "shared":
         _refuse("privacy.noise = shared", _of_shared_noise(experiment))
-    elif privacy.may_stay_away:
+    if experiment.cohort.task not in (None, task.name):
         raise ValueError(
-            f"privacy.may_stay_away = {privacy.may_stay_away} with privacy.noise = central: the server's "
-            "noise needs nobody; leave it out, or set privacy.noise=shared"
+            f"task = {task.name} with cohort.kind = {experiment.cohort.kind}: "
+            f"set task={experiment.cohort.task}"
         )
-    if (task := COHORT_TASKS.get(kind, experiment.task)) != experiment.task:
-        raise ValueError(f"task = {experiment.task} with cohort.kind = {kind}: set task={task}")
-    if (task := MODEL_TASKS.get(experiment.model.kind, experiment.task)) != experiment.task:
+    if experiment.model.task not in (None, task.name):
         raise ValueError(
-            f"model.kind = {experiment.model.kind} with task = {experiment.task}: set task={task}"
+            f"model.kind = {experiment.model.kind} with task = {task.name}: set task={experiment.model.task}"
+        )
+    if experiment.cohort.classes is not None and task.target == "mask":
+        raise ValueError(
+            f"cohort.classes = {experiment.cohort.classes} with task = {task.name}: its images have masks; "
+            "leave it out"
         )
 
 
@@ -55,10 +53,12 @@ def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
 def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
     """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
-    norm, whole = experiment.model.norm, "hospitals are not split"
+    model, whole = experiment.model, "hospitals are not split"
+    norm = model.norm if isinstance(model, OwnNetwork) else None
+    mixes = norm is not None and NORMS[norm].mixes_images
     everyone = drawn.accounted_as(stateful=False) == "all"
     return (
-        ("model.norm", norm, norm != "batch", "group", "BatchNorm mixes images"),
+        ("model.norm", norm, not mixes, "group", "it mixes images"),
         ("intermediaries.rule", parts.rule, parts.rule == "fixed", "fixed", whole),
         ("intermediaries.count", parts.asked, parts.asked == 1, 1, whole),
         ("clipping.rule", clipping.rule, not clipping.bounded, "none", "gradients are clipped"),

@@ -6,35 +6,41 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from silodp.clipping import ClippingRule, QuantileClipping
+from silodp.cohorts.kinds import CohortSettings
+from silodp.cohorts.synthetic_mri import SyntheticMri
 from silodp.compatibility import refuse_what_does_not_fit
 from silodp.errors import InputError
 from silodp.files import read_text
 from silodp.intermediary import ClosedForm, IntermediaryRule
+from silodp.local.optimizers import Adam, LocalSettings
+from silodp.models.kinds import ModelSettings, UNetModel
 from silodp.participation import Everyone, ParticipationRule
 from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
-    CohortSettings,
     Count,
-    LocalSettings,
-    ModelSettings,
     PrivacySettings,
     Rule,
     Settings,
     first_sentence,
 )
+from silodp.tasks import SEGMENTATION, TASKS, known_task
 
 RULES: dict[str, type[Rule]] = {
-    one.section: one for one in (IntermediaryRule, ClippingRule, ServerRule, ParticipationRule)
-}
+    one.section: one
+    for one in (
+        CohortSettings, ModelSettings, LocalSettings, IntermediaryRule, ClippingRule, ServerRule,
+        ParticipationRule,
+    )
+}  # fmt: skip
 """The sections whose first setting is a choice among rules."""
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 """Of what a run writes into its folder; raised when a folder of before can no longer be read."""
 
 PRESETS = Path(__file__).parent / "presets"
@@ -45,16 +51,22 @@ class Experiment(Settings):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "experiment"
     description: str = ""
-    format: int | None = None  # of a run's files; written when it starts
-    task: Literal["segmentation", "classification"] = "segmentation"
+    format: int | None = None
+    """Of a run's files; written when it starts."""
+    task: Annotated[str, AfterValidator(known_task)] = "segmentation"
+    """What is learnt: segmentation or classification."""
     rounds: Count = 30
     seed: Annotated[int, Field(ge=0)] = 0
+    """Of all chance in the run but the system's."""
     checkpoint_every: Count = 1
-    diagnostics: bool = True  # un-noised ξ, φ, λ, cosines and losses in metrics.jsonl; ε does not cover them
-    threads: Count | None = None  # on a CPU; default: all cores. Small models run best on one
-    cohort: CohortSettings = CohortSettings()
-    model: ModelSettings = ModelSettings()
-    local: LocalSettings = LocalSettings()
+    """So many rounds a kill can cost."""
+    diagnostics: bool = True
+    """Un-noised ξ, φ, λ, cosines and losses in metrics.jsonl; ε does not cover them."""
+    threads: Count | None = None
+    """On a CPU; default: all cores. Small models run best on one."""
+    cohort: Annotated[SerializeAsAny[CohortSettings], BeforeValidator(CohortSettings.chosen)] = SyntheticMri()
+    model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(ModelSettings.chosen)] = UNetModel()
+    local: Annotated[SerializeAsAny[LocalSettings], BeforeValidator(LocalSettings.chosen)] = Adam()
     intermediaries: Annotated[SerializeAsAny[IntermediaryRule], BeforeValidator(IntermediaryRule.chosen)] = (
         ClosedForm()
     )
@@ -80,13 +92,15 @@ class Experiment(Settings):
         """Another task has another cohort and network by default; DP-SGD at the hospitals splits nothing."""
         if not isinstance(tree, dict):
             return tree
-        defaults: dict[str, dict[str, Any]] = {}
-        if tree.get("task") == "classification":
-            defaults = {"cohort": {"kind": "synthetic-ct"}, "model": {"kind": "densenet"}}
+        task = TASKS.get(str(tree.get("task")), SEGMENTATION)
+        defaults: dict[str, dict[str, Any]] = {"cohort": {"kind": task.cohort}, "model": {"kind": task.model}}
         privacy = tree.get("privacy")
         if isinstance(privacy, dict) and privacy.get("level") == "sample":
             defaults |= {"clipping": {"rule": "none"}, "intermediaries": {"rule": "fixed", "count": 1}}
-            defaults["model"] = defaults.get("model", {}) | {"norm": "group"}
+            model = tree.get("model", {}) if isinstance(tree.get("model", {}), dict) else {}
+            kind = ModelSettings.known.get(str(model.get("kind", task.model)))
+            if kind is not None and "norm" in kind.model_fields:
+                defaults["model"] |= {"norm": "group"}
         if isinstance(privacy, dict) and privacy.get("noise") == "shared":
             tree = {"diagnostics": False, **tree}
         given = {section: tree.get(section, {}) for section in defaults}
@@ -135,9 +149,12 @@ class Experiment(Settings):
         return cls(**tree)
 
     def change(self, **changes: Any) -> Self:
-        """This experiment with some settings changed: `change(rounds=5, privacy__noise_multiplier=0.3)`."""
+        """This experiment with some settings changed: `change(rounds=5, privacy__noise_multiplier=0.3)`.
+
+        What was never said takes the defaults that go with the changes.
+        """
         return self.build(
-            self.model_dump(exclude_none=True),
+            self.model_dump(exclude_none=True, exclude_unset=True),
             {key.replace("__", "."): value for key, value in changes.items()},
         )
 
@@ -165,7 +182,7 @@ class Experiment(Settings):
                 f"privacy.may_stay_away = {self.privacy.may_stay_away}: {members} hospitals train; set it to "
                 f"at most {members - 1}"
             )
-        cohort = self.cohort.filled().model_dump(exclude_none=True) | {"hospitals": hospitals}
+        cohort = self.cohort.model_dump(exclude_none=True) | {"hospitals": hospitals}
         for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         if simulated is not None:
@@ -173,8 +190,9 @@ class Experiment(Settings):
         changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads, "format": RUN_FORMAT}
         if self.privacy.delta is None:
             changes["privacy.delta"] = delta_by_rule(members)
-        if self.privacy.level == "sample" and self.privacy.image_delta is None:
-            changes["privacy.image_delta"] = delta_by_rule(images)
+        if self.privacy.level == "sample":
+            changes["privacy.sample_clip_bound"] = self.privacy.gradient_bound
+            changes["privacy.image_delta"] = self.privacy.image_delta or delta_by_rule(images)
         if self.budget is not None and self.budget.delta is None:
             changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:
@@ -192,8 +210,9 @@ class ResolvedExperiment(Experiment):
 
     @model_validator(mode="after")
     def _nothing_is_open(self) -> Self:
+        cohort = self.cohort.model_fields_set
         for setting, value in (
-            ("cohort.hospitals", self.cohort.hospitals),
+            ("cohort.hospitals", self.cohort.hospitals if "hospitals" in cohort else None),
             ("threads", self.threads),
             ("privacy.delta", self.privacy.delta),
             ("server.learning_rate", self.server.learning_rate),
@@ -221,15 +240,13 @@ class ResolvedExperiment(Experiment):
         return self.participation.members or self.hospitals
 
 
-def cohort_settings(path: Path, changes: Sequence[str]) -> CohortSettings:
-    """The settings of a cohort alone, from changes such as "hospitals=6" or "cohort.hospitals=6"."""
+def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """Settings of a cohort whose kind need not be known, from changes such as "hospitals=6"."""
     tree: dict[str, Any] = {"cohort": {"path": str(path)}}
     for key, value in map(_parse_change, changes):
         _put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
-    try:
-        return CohortSettings(**tree["cohort"])
-    except ValidationError as error:
-        raise InputError(f"cohort.{first_sentence(error, CohortSettings)}") from None
+    given: dict[str, Any] = tree["cohort"]
+    return given
 
 
 def delta_by_rule(hospitals: int) -> float:
@@ -261,9 +278,15 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _drop_other_rules(tree: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> None:
-    """Takes out of `tree` what is no setting of the rules that `changes` name."""
+    """Takes out of `tree` what means nothing with the rules, and other choices, that `changes` name."""
     named = dict(changes)
     for section, base in RULES.items():
         rule, settings = base.known.get(str(named.get(f"{section}.{base.key}"))), tree.get(section)
         if rule is not None and isinstance(settings, dict):
             tree[section] = {key: value for key, value in settings.items() if key in rule.model_fields}
+    kinds: list[type[Settings]] = [PrivacySettings]
+    for kind in kinds + [rule for base in RULES.values() for rule in base.known.values()]:
+        settings = tree.get(kind.section)
+        for setting, (other, needed) in kind.only_with.items():
+            if isinstance(settings, dict) and named.get(f"{kind.section}.{other}", needed) != needed:
+                settings.pop(setting, None)

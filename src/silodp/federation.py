@@ -20,7 +20,7 @@ from silodp.diagnostics import Unprotected
 from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
-from silodp.local.jobs import batch_count, planned_steps, step_normaliser
+from silodp.local.jobs import batch_count, planned_steps
 from silodp.local.splitting import cap, room, split_sizes
 from silodp.mechanism import LocalNoise, Mechanism
 from silodp.messages import Release, RoundPlan
@@ -156,7 +156,7 @@ class Federation:
         """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""
         local = self.experiment.local
         steps = [
-            step_normaliser(planned_steps(size, local), local)
+            local.reach(planned_steps(size, local))
             for samples in self.hospitals.values()
             for size in split_sizes(samples, plan.intermediaries)
         ]

@@ -14,7 +14,7 @@ from torch import Tensor
 from silodp.cohorts.cohort import HospitalData
 from silodp.errors import InputError
 from silodp.local.clip import norm
-from silodp.local.jobs import Executor, Job, Sequential, draw_job, planned_steps, step_normaliser
+from silodp.local.jobs import Executor, Job, Sequential, draw_job, planned_steps
 from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
 from silodp.local.state import (
@@ -161,7 +161,7 @@ class Hospital:
         done = self._executor.run(self._jobs(plan, steps))
         for count, outcome in zip(steps, done, strict=True):
             update = outcome.values.sub_(plan.parameters)  # Δ_ij, in place
-            update = plan.update_map.encode(update, step_normaliser(count, settings))
+            update = plan.update_map.encode(update, settings.reach(count))
             trained.losses.append(outcome.loss)
             if outcome.error is not None:
                 trained.errors.append(outcome.error)

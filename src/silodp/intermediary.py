@@ -54,7 +54,8 @@ class IntermediaryRule(Rule):
     usual: ClassVar[str] = "closed-form"
     reads_norms: ClassVar[bool] = False
     rule: str
-    min_samples: Annotated[int, Field(ge=1)] = 2  # of an intermediary; BatchNorm needs two
+    min_samples: Annotated[int, Field(ge=1)] = 2
+    """Images that an intermediary needs; BatchNorm needs two."""
 
     @property
     def uncovered(self) -> str:
@@ -123,7 +124,8 @@ class Adaptive(IntermediaryRule):
 
     reads_norms: ClassVar[bool] = True
     rule: Literal["adaptive"] = "adaptive"
-    count: Count = 1  # v of round one
+    count: Count = 1
+    """v of round one."""
 
     @property
     def uncovered(self) -> str:

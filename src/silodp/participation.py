@@ -24,9 +24,9 @@ class ParticipationRule(Rule):
     section: ClassVar[str] = "participation"
     usual: ClassVar[str] = "all"
     rule: str
-    # Only the first so many hospitals of the cohort train; the others only lend their validation and test
-    # images. Default: all.
     members: Count | None = None
+    """Only the first so many hospitals of the cohort train; the others only lend their validation and test
+    images. By default all."""
 
     def training(self, hospitals: Sequence[T]) -> Sequence[T]:
         """Those of a cohort's hospitals that train."""

@@ -51,6 +51,7 @@ class ServerRule(Rule):
     usual: ClassVar[str] = "fedavg"
     optimizer: str
     learning_rate: Positive | None = None
+    """By default the optimizer's own."""
 
     def usual_rate(self, *, private: bool) -> float:
         """The learning rate where none is given."""
@@ -97,8 +98,10 @@ class FedAdam(ServerRule):
     optimizer: Literal["fedadam"] = "fedadam"
     beta1: Decay = 0.9
     beta2: Decay = 0.99
-    tau: Positive = 1e-9  # added to √u
-    bias_correction: bool = False  # divide by 1 − β^t
+    tau: Positive = 1e-9
+    """Added to √u."""
+    bias_correction: bool = False
+    """Divide by 1 − β^t."""
     # DP-AdamBC (Tang et al. 2024): g² carries the noise's variance σ², which is known, so as much of σ² as
     # has flowed into u is taken out again.
     noise_correction: bool = False
@@ -153,8 +156,10 @@ class DP2RMSProp(ServerRule):
     """
 
     optimizer: Literal["dp2-rmsprop"] = "dp2-rmsprop"
-    interval: Count = 3  # s, rounds in a block
-    decay: Decay = 0.9  # of A
+    interval: Count = 3
+    """s: rounds in a block."""
+    decay: Decay = 0.9
+    """Of the divisor A."""
 
     def usual_rate(self, *, private: bool) -> float:
         return 1e-4 if private else 1e-3

@@ -13,9 +13,9 @@ from conftest import command_line, in_a_process
 from PIL import Image
 
 from silodp.cli.display_data import as_options
-from silodp.experiment import cohort_settings
+from silodp.cohorts.kinds import CohortSettings
+from silodp.experiment import cohort_at
 from silodp.runs.wording import describe_baseline
-from silodp.settings import CohortSettings
 
 HOSPITALS = ("Aarhus", "Bern", "Cork")
 SMALL = ("rounds=1", "model.features=2", "model.levels=1", "cohort.image_size=32")
@@ -117,7 +117,10 @@ def test_prepare_then_train_without_the_files(files: Path, tmp_path: Path) -> No
     ("arguments", "message"),
     [
         (["check", "nowhere"], "nowhere: nothing is there"),
-        (["check", "files", "--set", "hospital=3"], "cohort.hospital: no such setting; there are kind, path"),
+        (
+            ["check", "files", "--set", "hospital=3"],
+            "cohort.hospital: no such setting; there are kind, hospitals",
+        ),
         (["check", "files", "--set", "kind=tiff"], "cohort.kind = 'tiff': "),
         (["check", "files", "--set", "kind=prostate"], "cohort.path = files: "),
         (["preview", "files", "--out", "page.pdf"], "--out page.pdf: "),
@@ -132,13 +135,18 @@ def test_a_mistake_is_one_line(files: Path, tmp_path: Path, arguments: list[str]
 
 
 def test_what_check_says_to_train_with_is_what_it_was_told() -> None:
-    told = CohortSettings(
-        kind="folder", path="my 'scans'", sizes=(3, 2), patient_pattern=r"(p\d+)", skip_unreadable=True
+    told = CohortSettings.of(
+        kind="folder",
+        path="my 'scans'",
+        partition="sizes",
+        sizes=(3, 2),
+        patient_pattern=r"(p\d+)",
+        skip_unreadable=True,
     )
     words = shlex.split(as_options(told))
     changes = [word for word in words if word != "--set"]
     assert len(words) == 2 * len(changes)
-    assert cohort_settings(Path("elsewhere"), changes) == told
+    assert CohortSettings.of(**cohort_at(Path("elsewhere"), changes)) == told
 
 
 def test_a_model_is_held_against_slice_position() -> None:

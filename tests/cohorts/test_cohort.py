@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
+from silodp.cohorts.kinds import CohortSettings
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 PARTS = ("train", "validation", "test")
 
@@ -221,7 +221,7 @@ def test_the_fingerprint_is_the_datas_alone(classes: Cohort) -> None:
 
 def test_custom_data_cannot_be_loaded_by_name() -> None:
     with pytest.raises(InputError, match=r"cohort\.kind = custom.*silodp\.train"):
-        load_cohort(CohortSettings(kind="custom"))
+        load_cohort(CohortSettings.of(kind="custom"))
 
 
 def test_classes_with_a_gap_are_refused() -> None:

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from silodp.cohorts.inspection import Findings, inspect, recognise
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import prepare
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,11 @@ def write(path: Path, **arrays: Any) -> Path:
 
 
 def found(path: Path, **settings: Any) -> Findings:
-    return inspect(CohortSettings(path=str(path), **settings))[0]
+    return inspect({"path": str(path), **settings})[0]
 
 
 def kind_of(path: Path) -> str:
-    return recognise(CohortSettings(path=str(path)))[0].kind
+    return recognise({"path": str(path)})[0].kind
 
 
 def test_clean_files_are_clean(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_kinds_are_recognised(tmp_path: Path) -> None:
         "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy\n1,0,0,0,0,0,1\n"
     )
     assert kind_of(tmp_path / "folder") == "rsna-ich"
-    prepare(CohortSettings(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
+    prepare(CohortSettings.of(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
     assert kind_of(tmp_path / "out") == "prepared"
 
 
@@ -161,8 +161,8 @@ def test_when_nothing_can_be_used_all_is_named(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_reads_no_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cohort\.kind = synthetic-mri: it reads no files; choose rsna-ich"):
-        inspect(CohortSettings(kind="synthetic-mri", path=str(tmp_path)))
+    with pytest.raises(InputError, match=r"cohort\.kind = synthetic-mri: it reads no files; choose prepared"):
+        inspect({"kind": "synthetic-mri", "path": str(tmp_path)})
 
 
 def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
         kind_of(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        InputError, match=r"nothing that silodp knows; tried rsna-ich: .*; prostate: .*; folder: "
+        InputError, match=r"nothing that silodp knows; tried prostate: .*; rsna-ich: .*; folder: "
     ):
         kind_of(tmp_path / "empty")
     (tmp_path / "text.npz").write_text("no zip")

@@ -16,11 +16,11 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 import silodp
 from silodp.cohorts import load_cohort
 from silodp.cohorts.description import describe
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import prepare
 from silodp.cohorts.store import open_store
 from silodp.errors import InputError
 from silodp.runs.statement import read_statement
-from silodp.settings import CohortSettings
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def write_npz(path: Path, *, patients: int = 18, slices: int = 4, masks: bool = 
 
 
 def settings(path: Path, /, **more: Any) -> CohortSettings:
-    return CohortSettings(**{"kind": "npz", "path": str(path), "hospitals": 3} | more)
+    return CohortSettings.of(**{"kind": "npz", "path": str(path), "hospitals": 3} | more)
 
 
 def write_folder(root: Path, count: int = 6) -> Path:
@@ -125,7 +125,9 @@ def test_masks_and_their_counts(tmp_path: Path) -> None:
 
 
 def test_hospitals_that_the_files_name_are_kept(tmp_path: Path) -> None:
-    cohort = load_cohort(CohortSettings(kind="folder", path=str(write_folder(tmp_path / "f")), image_size=16))
+    cohort = load_cohort(
+        CohortSettings.of(kind="folder", path=str(write_folder(tmp_path / "f")), image_size=16)
+    )
     assert [hospital.name for hospital in cohort.hospitals] == ["Aarhus", "Bern"]
     assert cohort.about["simulated"] is False
     assert describe(cohort)["classes"] == ["healthy", "sick"]
@@ -167,7 +169,7 @@ def write_rsna(root: Path, patients: int = 15) -> Path:
 
 def test_rsna_slices_in_three_windows_by_patient(tmp_path: Path) -> None:
     root = write_rsna(tmp_path / "rsna")
-    wanted = CohortSettings(kind="rsna-ich", path=str(root), hospitals=3, image_size=32)
+    wanted = CohortSettings.of(kind="rsna-ich", path=str(root), hospitals=3, image_size=32)
     cohort = load_cohort(wanted).check()
     assert describe(cohort)["images"] == 30
     assert cohort.about["patients"] == 15
@@ -207,7 +209,7 @@ def write_volumes(root: Path, patients: int = 12) -> Path:
 
 def test_prostate_volumes_by_patient_as_in_the_papers_text(tmp_path: Path) -> None:
     root = write_volumes(tmp_path / "prostate")
-    cohort = load_cohort(CohortSettings(kind="prostate", path=str(root))).check()
+    cohort = load_cohort(CohortSettings.of(kind="prostate", path=str(root))).check()
     assert [hospital.name for hospital in cohort.hospitals] == ["BIDMC", "RUNMC"]
     for hospital in cohort.hospitals:
         assert [len(part) for part in hospital.parts.values()] == [36, 18, 18]  # 6, 3 and 3 patients
@@ -242,7 +244,7 @@ def write_lists(root: Path) -> Path:
 
 def test_prostate_lists_are_kept_and_torn_patients_refused(tmp_path: Path) -> None:
     root = write_lists(tmp_path / "prostate")
-    wanted = CohortSettings(kind="prostate", path=str(root), image_size=32)
+    wanted = CohortSettings.of(kind="prostate", path=str(root), image_size=32)
     cohort = load_cohort(wanted)
     assert [hospital.name for hospital in cohort.hospitals] == ["I2CVB", "MSD"]
     assert [len(part) for part in cohort.hospitals[0].parts.values()] == [12, 4, 4]
@@ -260,7 +262,7 @@ def test_bad_files_are_refused_all_together_unless_they_may_be_left_out(tmp_path
     root = write_folder(tmp_path / "f")
     (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
     Image.fromarray(np.full((20, 20), 9, np.uint8)).save(root / "Aarhus/healthy/blank.png")
-    wanted = CohortSettings(kind="folder", path=str(root), image_size=16)
+    wanted = CohortSettings.of(kind="folder", path=str(root), image_size=16)
     with pytest.raises(InputError) as refused:
         load_cohort(wanted)
     text = str(refused.value)
@@ -279,8 +281,8 @@ def test_a_patient_in_two_hospitals_is_refused(tmp_path: Path) -> None:
     both[70] = 1
     path = write_npz(tmp_path / "a.npz", hospital=names, patient=both)
     with pytest.raises(InputError, match="patients in more than one hospital: 1 \\(1 in A and B\\)"):
-        load_cohort(CohortSettings(kind="npz", path=str(path)))
-    local = load_cohort(CohortSettings(kind="npz", path=str(path), patient_ids="local"))
+        load_cohort(CohortSettings.of(kind="npz", path=str(path)))
+    local = load_cohort(CohortSettings.of(kind="npz", path=str(path), patient_ids="local"))
     assert [hospital.name for hospital in local.hospitals] == ["A", "B"]
 
 
@@ -288,7 +290,7 @@ def test_a_sample_is_drawn_before_anything_is_decoded(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "f", count=12)
     seen: list[tuple[int, int]] = []
     cohort = load_cohort(
-        CohortSettings(kind="folder", path=str(root), image_size=16, sample=24),
+        CohortSettings.of(kind="folder", path=str(root), image_size=16, sample=24),
         lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (24, 24)
@@ -305,7 +307,7 @@ def test_a_sample_is_drawn_before_anything_is_decoded(tmp_path: Path) -> None:
         ({"path": "nowhere.npz"}, "cohort.path = nowhere.npz: nothing is there"),
         ({"hospitals": None}, "cohort.hospitals: the files name no hospital; say how many"),
         ({"hospitals": 40}, "cohort.hospitals = 40: each of 40 hospitals needs 3 of 18 patients"),
-        ({"kind": "synthetic-mri"}, "synthetic images come from no file; set cohort.kind"),
+        ({"kind": "synthetic-mri"}, "not a setting of cohort.kind = synthetic-mri"),
         ({"kind": "prepared"}, "not a complete store"),
         ({"kind": "medmnist"}, "train_images, train_labels"),
     ],
@@ -320,7 +322,9 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 def test_settings_that_a_kind_cannot_heed_are_refused(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz")
     for change in ({"sample": 10}, {"patient_pattern": "(p)"}, {"with_mask_only": True}):
-        with pytest.raises(InputError, match=r"it means nothing for cohort\.kind = npz; leave it out"):
+        with pytest.raises(
+            InputError, match=r"not a setting of cohort\.kind = npz, which has .*; leave it out"
+        ):
             load_cohort(settings(path, **change))
 
 
@@ -332,24 +336,24 @@ def test_a_position_that_is_no_number_is_no_position(tmp_path: Path) -> None:
 def test_what_was_left_out_where_it_was_prepared_is_not_asked_again(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "f")
     (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
-    wanted = CohortSettings(kind="folder", path=str(root), image_size=16, skip_unreadable=True).filled()
+    wanted = CohortSettings.of(kind="folder", path=str(root), image_size=16, skip_unreadable=True)
     (tmp_path / "out").mkdir(mode=0o755)
     prepare(wanted, tmp_path / "out")
     assert (tmp_path / "out").stat().st_mode & 0o077 == 0
-    cohort = load_cohort(CohortSettings(kind="prepared", path=str(tmp_path / "out")))
+    cohort = load_cohort(CohortSettings.of(kind="prepared", path=str(tmp_path / "out")))
     assert len(cohort.about["left_out"]) == 1
 
 
 def test_prepared_slices_keep_the_number_of_hospitals_of_their_kind(tmp_path: Path) -> None:
     root = write_rsna(tmp_path / "rsna", patients=70)
-    prepare(CohortSettings(kind="rsna-ich", path=str(root), image_size=16).filled(), tmp_path / "out")
-    assert len(load_cohort(CohortSettings(kind="prepared", path=str(tmp_path / "out"))).hospitals) == 20
+    prepare(CohortSettings.of(kind="rsna-ich", path=str(root), image_size=16), tmp_path / "out")
+    assert len(load_cohort(CohortSettings.of(kind="prepared", path=str(tmp_path / "out"))).hospitals) == 20
 
 
 def test_prepared_elsewhere_is_the_same_cohort(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz")
     first = load_cohort(settings(path, image_size=32))
-    prepare(settings(path, image_size=32).filled(), tmp_path / "out")
+    prepare(settings(path, image_size=32), tmp_path / "out")
     path.unlink()
     second = load_cohort(settings(tmp_path / "out", kind="prepared"))
     assert first.fingerprint() == second.fingerprint()
@@ -373,7 +377,7 @@ def test_preparing_goes_on_after_a_kill(tmp_path: Path) -> None:
 def test_preparing_refuses_what_cannot_be_used(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "f")
     (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")
-    wanted = CohortSettings(kind="folder", path=str(root), image_size=16).filled()
+    wanted = CohortSettings.of(kind="folder", path=str(root), image_size=16)
     with pytest.raises(InputError, match="1 thing cannot be used"):
         prepare(wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()

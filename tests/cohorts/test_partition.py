@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS, Row
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.partition import Placement, place
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 SHARES = (0.6, 0.2, 0.2)
 
@@ -26,7 +26,7 @@ class Data:
     digests: list[str]
 
     def placed(self, default: tuple[float, float, float] = SHARES, **wanted: Any) -> Placement:
-        return place(self.rows, self.labels, self.digests, CohortSettings(kind="npz", **wanted), default)
+        return place(self.rows, self.labels, self.digests, CohortSettings.of(kind="npz", **wanted), default)
 
     def placed_unless_too_few(self, **wanted: Any) -> Placement | None:
         """None where large patients leave too few others for a hospital, which single images cannot."""
@@ -171,7 +171,8 @@ def test_sizes_are_off_by_the_largest_group_at_most(
     data, wanted = case
     largest = max(map(len, data.groups()))
     for rule, weights in (("equal", [1.0] * wanted["hospitals"]), ("sizes", sizes[: wanted["hospitals"]])):
-        placement = data.placed_unless_too_few(**wanted | {"partition": rule, "sizes": weights})
+        own = {"sizes": weights} if rule == "sizes" else {}
+        placement = data.placed_unless_too_few(**wanted | {"partition": rule} | own)
         if placement is None:
             continue
         found = sizes_of(placement)
@@ -232,8 +233,11 @@ def test_parts_that_the_files_name_are_kept(data: Data, seed: int, rule: str) ->
 
 def test_other_seeds_give_other_placements() -> None:
     data = images(60, [0, 1] * 30)
-    for rule in ("patients", "equal", "sizes", "dirichlet"):
-        wanted = {"partition": rule, "hospitals": 3, "sizes": [1, 2, 3], "alpha": 5.0}
+    own: dict[str, Any]
+    for rule, own in {
+        "patients": {}, "equal": {}, "sizes": {"sizes": [1, 2, 3]}, "dirichlet": {"alpha": 5.0},
+    }.items():  # fmt: skip
+        wanted = {"partition": rule, "hospitals": 3, **own}
         found = [data.placed(**wanted, seed=seed) for seed in range(4)]
         assert not any(np.array_equal(found[0].hospital, other.hospital) for other in found[1:])
     named = images(60, hospital=["a", "b"] * 30)

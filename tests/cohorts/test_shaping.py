@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from silodp.cohorts import shaping
 from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.shaping import Shaped, digest, shape
 from silodp.local.trainer import network_input
-from silodp.settings import CohortSettings
 
 
 def shaped(images: NDArray[Any], targets: NDArray[Any] | None = None, **settings: Any) -> Shaped:
     targets = np.zeros(len(images)) if targets is None else targets
     rows = tuple(Row(f"image-{number}") for number in range(len(images)))
-    return shape(Pictures(images, targets, rows), CohortSettings(kind="npz", **settings))
+    return shape(Pictures(images, targets, rows), CohortSettings.of(kind="npz", **settings))
 
 
 def noise(*size: int, seed: int = 0) -> NDArray[np.uint8]:

@@ -14,12 +14,12 @@ from PIL import Image
 
 from silodp.cohorts import store as store_module
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.sources.pixels import read_picture
 from silodp.cohorts.store import Store, build_store, cached_store, open_store
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
-SETTINGS = CohortSettings(kind="folder", image_size=16, channels=1)
+SETTINGS = CohortSettings.of(kind="folder", image_size=16, channels=1)
 
 
 class Files:

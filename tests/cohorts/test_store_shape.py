@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import prepare
 from silodp.cohorts.store import open_store
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     images = np.random.default_rng(0).integers(0, 255, (6, 16, 16)).astype(np.uint8)
     np.savez(tmp_path / "a.npz", image=images, label=np.arange(6) % 2)
-    prepare(CohortSettings(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "prepared")
+    prepare(CohortSettings.of(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "prepared")
     return tmp_path / "prepared"
 
 

@@ -32,6 +32,7 @@ from pydicom.data import get_testdata_file
 
 import silodp
 from silodp.cohorts.catalogue import Catalogue, Pictures, Scan, Unreadable, one_picture
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import load_files, look, prepare
 from silodp.cohorts.sources.dicom import read_dicom
 from silodp.cohorts.sources.nifti import read_nifti
@@ -46,7 +47,6 @@ from silodp.report.reading import read_runs
 from silodp.runs.fitting import trained_network
 from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
-from silodp.settings import CohortSettings
 from silodp.tensor_files import same_form
 
 COUNT, SIDE = 12, 16
@@ -175,7 +175,7 @@ def _prepared(work: Path, pixels: Any) -> dict[str, Specimen]:
     }.items():
         path = work / f"{name}.npz"
         np.savez(path, image=pixels, **more)
-        prepare(CohortSettings(kind="npz", path=str(path)), work / name)
+        prepare(CohortSettings.of(kind="npz", path=str(path)), work / name)
         files = {
             file: ((work / name / file).read_bytes(),) for file in ("store.json", "images.bin", "targets.bin")
         }
@@ -324,7 +324,7 @@ def _read_report(folder: Path) -> Any:
     write_page(compose(read_runs([folder]), images=False), folder / "report.html")
 
 
-FORM = CohortSettings(kind="folder", image_size=16, channels=1)
+FORM = CohortSettings.of(kind="folder", image_size=16, channels=1)
 
 
 def _read_pictures(folder: Path) -> Any:
@@ -359,18 +359,18 @@ def _without_problems(store: Store) -> Store:
 
 def _read_cohort(folder: Path, kind: str) -> Any:
     path = folder / "a.npz" if kind in ("npz", "medmnist") else folder
-    settings = CohortSettings(kind=kind, path=str(path), image_size=SIDE)  # type: ignore[arg-type]
+    settings = CohortSettings.of(kind=kind, path=str(path), image_size=SIDE)  # type: ignore[arg-type]
     out = folder.with_name(f"{folder.name}-out")
     out.mkdir(exist_ok=True)
-    build_store(look(settings.filled()), settings.filled(), out)
+    build_store(look(settings), settings, out)
     store = _without_problems(open_store(out))
     named = any(row.hospital for row in store.rows)
-    simulated = {"hospitals": None if named else 1, "torn_patients": "keep"}
-    return load_files(settings.model_copy(update={"kind": "prepared", "path": str(out), **simulated}))
+    simulated = {} if named else {"hospitals": 1}
+    return load_files(CohortSettings.of(kind="prepared", path=str(out), torn_patients="keep", **simulated))
 
 
 def _read_prepared(folder: Path) -> Any:
-    return load_files(CohortSettings(kind="prepared", path=str(folder), hospitals=1))
+    return load_files(CohortSettings.of(kind="prepared", path=str(folder), hospitals=1))
 
 
 def sound(specimen: Specimen, folder: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from silodp import Examples
-from silodp.local.jobs import Job, Sequential, batch_count, draw_job, planned_steps, step_normaliser
+from silodp.local.jobs import Job, Sequential, batch_count, draw_job, planned_steps
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer, average_states, network_input
-from silodp.settings import LocalSettings
 from silodp.tasks import task_named
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def smooth_network() -> nn.Module:
 
 def trainer(**settings: object) -> LocalTrainer:
     torch.manual_seed(0)
-    return LocalTrainer(FlatModel(smooth_network(), CPU), TASK, LocalSettings.model_validate(settings))
+    return LocalTrainer(FlatModel(smooth_network(), CPU), TASK, LocalSettings.of(**settings))
 
 
 @given(st.integers(2, 500), st.integers(2, 64))
@@ -49,10 +49,10 @@ def test_batches_are_near_equal_and_never_of_one_image(samples: int, batch_size:
     [(80, 1.0, 10), (80, 3.0, 30), (80, 1 / 3, 3), (2, 1.0, 1), (9, 1.0, 2), (2, 0.1, 1)],
 )
 def test_planned_steps(samples: int, epochs: float, steps: int) -> None:
-    assert planned_steps(samples, LocalSettings(batch_size=8, epochs=epochs)) == steps
+    assert planned_steps(samples, LocalSettings.of(batch_size=8, epochs=epochs)) == steps
 
 
-def test_step_normaliser_is_the_reach_of_constant_gradients() -> None:
+def test_the_reach_is_that_of_constant_gradients() -> None:
     """a is how far τ steps of SGD go under a constant gradient of one, in units of the learning rate."""
     for momentum in (0.0, 0.5, 0.9):
         for steps in (1, 3, 10):
@@ -61,9 +61,9 @@ def test_step_normaliser_is_the_reach_of_constant_gradients() -> None:
             for _ in range(steps):
                 point.grad = -torch.ones(1, dtype=torch.float64)
                 sgd.step()
-            settings = LocalSettings(optimizer="sgd", momentum=momentum)
-            assert step_normaliser(steps, settings) == pytest.approx(point.item())
-    assert step_normaliser(7, LocalSettings(optimizer="adam")) == 7
+            settings = LocalSettings.of(optimizer="sgd", momentum=momentum)
+            assert settings.reach(steps) == pytest.approx(point.item())
+    assert LocalSettings.of(optimizer="adam").reach(7) == 7
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -135,7 +135,7 @@ def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyP
     """Dropout is the same for the same generator; and no stack is formatted for GPUs that nobody uses."""
     monkeypatch.setattr(traceback, "format_stack", None)
     network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 1, 3, padding=1))
-    local = LocalTrainer(FlatModel(network, CPU), TASK, LocalSettings(optimizer="sgd", learning_rate=0.1))
+    local = LocalTrainer(FlatModel(network, CPU), TASK, LocalSettings.of(optimizer="sgd", learning_rate=0.1))
     start, results = local.model.values.clone(), []
     for seed in (1, 1, 2):
         chance = torch.Generator().manual_seed(seed)
@@ -166,7 +166,7 @@ def test_all_chance_of_a_job_is_drawn_before_it(augmentation: str, epochs: float
 
 @given(st.integers(2, 60), st.floats(0.1, 3), st.integers(2, 9))
 def test_an_epoch_has_every_image_once(samples: int, epochs: float, batch_size: int) -> None:
-    settings = LocalSettings(batch_size=batch_size, epochs=epochs, augmentation="affine-flip")
+    settings = LocalSettings.of(batch_size=batch_size, epochs=epochs, augmentation="affine-flip")
     job = draw_job(torch.zeros(1), examples(samples), {}, settings, torch.Generator().manual_seed(1))
     assert len(job.batches) == planned_steps(samples, settings)
     assert [tuple(moves.shape) for moves in job.moves] == [(len(batch), 4) for batch in job.batches]

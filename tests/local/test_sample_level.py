@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from silodp import Cohort, Examples, Experiment, InputError, resume, train, with_norm
 from silodp.experiment import delta_by_rule
 from silodp.local.jobs import draw_job
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.sample_level import SampleLevel, sample_level
 from silodp.local.trainer import LocalTrainer
-from silodp.models import UNet
+from silodp.models.unet import UNet
 from silodp.noise.lattice import spacing
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.settings import LocalSettings, PrivacySettings
+from silodp.settings import PrivacySettings
 from silodp.tasks import Task, task_named
 
 CPU = torch.device("cpu")
@@ -170,9 +171,7 @@ def test_noise_is_unrelated_between_steps_hospitals_and_data_and_the_same_when_r
 def test_without_noise_and_clipping_it_is_plain_training_on_the_mean_over_images(
     optimizer: str, augmentation: str
 ) -> None:
-    local = LocalSettings.model_validate(
-        {"optimizer": optimizer, "augmentation": augmentation, "batch_size": 4, "learning_rate": 0.01}
-    )
+    local = LocalSettings.of(optimizer=optimizer, augmentation=augmentation, batch_size=4, learning_rate=0.01)
     mean = replace(SEGMENTATION, loss=lambda *pair: SEGMENTATION.image_losses(*pair).mean())
     plain = LocalTrainer(smooth(), mean, local)
     private = LocalTrainer(smooth(), SEGMENTATION, local, SampleLevel(0.0, 1e9))
@@ -193,7 +192,7 @@ def smooth() -> FlatModel:
 
 def one_step(images: Tensor, masks: Tensor, bound: float, task: Task) -> Tensor:
     """What one step of plain SGD with learning rate 1 takes away from the weights."""
-    local = LocalSettings(optimizer="sgd", momentum=0.0, learning_rate=1.0, batch_size=64)
+    local = LocalSettings.of(optimizer="sgd", momentum=0.0, learning_rate=1.0, batch_size=64)
     trainer = LocalTrainer(smooth(), task, local, SampleLevel(0.0, bound))
     start = trainer.model.values.clone()
     trainer.train(draw_job(start, Examples(images, masks), trainer.fresh_state(), local, chance()))

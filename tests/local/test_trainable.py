@@ -10,7 +10,7 @@ from torch import nn
 from silodp import Cohort, Experiment, InputError, build, train
 from silodp.local.trainable import freeze_all_but
 from silodp.messages import RoundPlan
-from silodp.models import UNet
+from silodp.models.unet import UNet
 
 
 def trainable(model: nn.Module) -> set[str]:

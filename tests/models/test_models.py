@@ -7,17 +7,17 @@ from torch import nn
 
 from silodp.errors import InputError
 from silodp.local.parameters import refuse_unprotectable
-from silodp.models import UNet, build_model, with_norm
-from silodp.models.norm import KINDS, norm_layer
-from silodp.settings import ModelSettings
+from silodp.models import build_model
+from silodp.models.kinds import ModelSettings
+from silodp.models.norm import NORMS, norm_layer, with_norm
+from silodp.models.unet import UNet
 
-DENSENET121 = ModelSettings(kind="densenet", features=64)
+DENSENET121 = ModelSettings.of(kind="densenet", features=64)
 
 
 def small(kind: str, norm: str = "batch") -> ModelSettings:
-    return ModelSettings.model_validate(
-        {"kind": kind, "features": 4, "growth": 4, "blocks": (2, 2), "norm": norm}
-    )
+    dense = {"growth": 4, "blocks": (2, 2)} if kind == "densenet" else {}
+    return ModelSettings.of(kind=kind, features=4, norm=norm, **dense)
 
 
 def parameters(model: nn.Module) -> int:
@@ -45,7 +45,7 @@ def test_densenet_is_monais_without_affine_norms() -> None:
     refuse_unprotectable(ours)
 
 
-@pytest.mark.parametrize("norm", KINDS)
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("kind", "outputs", "shape"), [("unet", 1, (2, 1, 32, 32)), ("densenet", 3, (2, 3))])
 def test_every_norm_runs_forward_and_backward(
     kind: str, outputs: int, shape: tuple[int, ...], norm: str
@@ -96,7 +96,7 @@ def old_style() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), inner, nn.GroupNorm(2, 6), nn.ReLU())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NORMS)
 def test_with_norm_removes_buffers_and_affine_parameters(kind: str) -> None:
     model = old_style()
     with pytest.raises(InputError):

@@ -249,7 +249,7 @@ def test_a_run_of_another_format_is_told_in_one_sentence(
     folder.mkdir()
     (folder / "experiment.toml").write_text(f"{found}[clipping]\nrule = 'unheard-of'\nsettings = 3\n")
     with pytest.raises(
-        InputError, match=r"run: a run of format .*, and this silodp reads 2; use the version"
+        InputError, match=r"run: a run of format .*, and this silodp reads 3; use the version"
     ):
         read(folder)
 
@@ -257,7 +257,7 @@ def test_a_run_of_another_format_is_told_in_one_sentence(
 def test_a_runs_experiment_can_be_run_again(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     first = train(experiment, cohort=cohort, out=tmp_path / "first", device="cpu")
     loaded = Experiment.load(tmp_path / "first/experiment.toml")
-    assert loaded.format == 2
+    assert loaded.format == 3
     again = train(loaded, cohort=cohort, out=tmp_path / "again", device="cpu")
     assert again.summary["model"] == first.summary["model"]
 

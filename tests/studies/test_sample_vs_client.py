@@ -178,10 +178,11 @@ def test_what_every_run_sets_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_small_scale_is_the_documented_one() -> None:
-    experiment = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "small", seeds=3))[1].experiment
+    cells = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "small", seeds=3))
+    experiment = cells[1].experiment
     assert (experiment.cohort.slices, experiment.cohort.image_size, experiment.model.features) == (240, 32, 4)
     assert (experiment.rounds, experiment.local.batch_size, experiment.local.learning_rate) == (20, 8, 1.0)
-    assert (experiment.clipping.bound, experiment.privacy.sample_clip_bound) == (1.0, 0.2)
+    assert (experiment.clipping.bound, cells[3].experiment.privacy.sample_clip_bound) == (1.0, 0.2)
     paper = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "paper"))[1].experiment
     assert (paper.cohort.image_size, paper.model.features) == (128, 32)
 

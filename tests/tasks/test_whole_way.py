@@ -13,7 +13,7 @@ from silodp import Cohort, Examples, Experiment, InputError, train
 from silodp.local.parameters import FlatModel
 from silodp.local.sample_level import SampleLevel
 from silodp.local.trainer import network_input
-from silodp.models import UNet
+from silodp.models.unet import UNet
 from silodp.runs.fitting import named_network
 from silodp.tasks.segmentation import SEGMENTATION
 
@@ -108,7 +108,7 @@ def test_no_masks_anywhere_are_refused() -> None:
 
 
 def test_targets_of_another_kind_are_told_both_shapes(three_masks: Cohort) -> None:
-    with pytest.raises(InputError, match=r"task = classification.*\(n, masks, h, w\).*\(n,\) classes"):
+    with pytest.raises(InputError, match=r"task = classification: .*, 3, 16, 16\); it takes \(n,\) classes"):
         train(classifier(), cohort=three_masks)
     with pytest.raises(InputError, match=r"targets of shape \(4, 16, 16\); give .* \(n, masks, h, w\)"):
         with_part(three_masks, "test", torch.zeros(4, SIZE, SIZE)).check()

@@ -131,7 +131,7 @@ def test_trackers_hold_what_the_run_folder_holds(
 ) -> None:
     folder = tmp_path / "run"
     seen: list[int] = []
-    changed = experiment.change(checkpoint_every=2, cohort__path="/home/someone/scans")
+    changed = experiment.change(checkpoint_every=2)
     tracked_run(changed, cohort, folder, also=lambda record: seen.append(record["round"]))
     assert seen == [1, 2, 3]
     recorded = on_record(folder)
@@ -153,7 +153,7 @@ def test_settings_and_what_epsilon_leaves_out_go_with_it(
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
     folder = tmp_path / "run"
-    tracked_run(experiment.change(cohort__path="/home/someone/scans"), cohort, folder)
+    tracked_run(experiment, cohort, folder)
     notes = json.loads((folder / "summary.json").read_text())["not_covered_by_epsilon"]
     assert any("the seed" in note for note in notes)
 
@@ -163,7 +163,7 @@ def test_settings_and_what_epsilon_leaves_out_go_with_it(
     settings = Experiment.load(folder / "experiment.toml")
     assert run.data.params["privacy.noise_multiplier"] == "0.5"
     assert run.data.params["privacy.delta"] == str(settings.privacy.delta)
-    assert run.data.params["model.blocks"] == "[6, 12, 24, 16]"
+    assert run.data.params["model.levels"] == "1"
     assert run.data.params == {name: str(value) for name, value in flat_settings(settings).items()}
 
     events = event_files(folder)
@@ -175,10 +175,22 @@ def test_settings_and_what_epsilon_leaves_out_go_with_it(
     assert start.hparams["privacy.noise_multiplier"].number_value == 0.5
     assert start.hparams["clipping.rule"].string_value == "quantile"
     assert "_hparams_/session_end_info" in plugin
-    assert not {"cohort.path", "cohort.cache"} & (set(start.hparams) | set(run.data.params))
+    assert set(start.hparams) == set(run.data.params)
     shown = HParamsPluginData.FromString(plugin["_hparams_/experiment"]).experiment.metric_infos
     assert {info.name.tag for info in shown} <= set(events.Tags()["scalars"])
     assert len(shown) == 4
+
+
+def test_where_images_lie_is_nobodys_business() -> None:
+    files = {
+        "kind": "npz",
+        "path": "/home/someone/scans.npz",
+        "cache": "/home/someone",
+        "mask_labels": [1, 2],
+    }
+    told = flat_settings(Experiment(cohort=files))
+    assert "someone" not in str(told)
+    assert told["cohort.mask_labels"] == "[1, 2]"
 
 
 def test_what_is_no_number_is_left_out(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from silodp.cli.audit import audit
 from silodp.cli.data import data
 from silodp.cli.inversion import attack
 from silodp.cli.report import report
+from silodp.cli.settings import settings
 from silodp.cli.study import study
 from silodp.cli.terminal import complain, console, flush, prepare_streams, say
 from silodp.errors import InputError
@@ -31,6 +32,7 @@ app.command()(study)
 app.command()(attack)
 app.command()(audit)
 app.command()(report)
+app.command()(settings)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
@@ -44,7 +46,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standa
 def run(
     experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-small",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting (`silodp settings` lists them); repeatable."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,

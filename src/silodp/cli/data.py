@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from silodp.cli.terminal import say
+from silodp.errors import InputError
 
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
@@ -30,12 +31,12 @@ def check(
     from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
     from silodp.cohorts.inspection import inspect
-    from silodp.experiment import cohort_settings
+    from silodp.experiment import cohort_at
     from silodp.files import to_json
 
-    settings = cohort_settings(path, changes or [])
+    given = cohort_at(path, changes or [])
     with counting("reading files") as on_read:
-        findings, _, _ = inspect(settings, on_read)
+        findings, _, _ = inspect(given, on_read)
     if as_json:
         print(to_json(findings.to_dict(), indent=2))
     else:
@@ -55,12 +56,12 @@ def preview(
     from silodp.cli.display import counting
     from silodp.cohorts.contact_sheet import write_contact_sheet
     from silodp.cohorts.inspection import inspect
-    from silodp.experiment import cohort_settings
+    from silodp.experiment import cohort_at
 
-    settings = cohort_settings(path, changes or [])
+    given = cohort_at(path, changes or [])
     with counting("reading files") as on_read:
-        _, store, placement = inspect(settings, on_read)
-    write_contact_sheet(store, placement, out, each=each, seed=settings.seed)
+        findings, store, placement = inspect(given, on_read)
+    write_contact_sheet(store, placement, out, each=each, seed=findings.settings.seed)
     say(f"{out}: shows patients' images; handle it as you would handle them")
 
 
@@ -74,14 +75,18 @@ def prepare(
     from silodp.cli.display import counting
     from silodp.cli.display_data import as_options
     from silodp.cohorts.inspection import recognise
+    from silodp.cohorts.kinds import FileCohort, PreparedCohort
     from silodp.cohorts.loading import prepare as prepare_files
-    from silodp.experiment import cohort_settings
+    from silodp.experiment import cohort_at
 
-    settings = cohort_settings(path, changes or [])
+    given = cohort_at(path, changes or [])
     with counting("reading files") as on_read:
-        settings, catalogue, _ = recognise(settings)
+        settings, catalogue, _ = recognise(given)
+        if not isinstance(settings, FileCohort):
+            raise InputError(f"{path}: it is prepared already; train on it with {as_options(settings)}")
         store = prepare_files(settings, out, on_read, catalogue)
     say(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
     form = {"image_size": store.images.shape[-1], "channels": store.images.shape[1]}
-    ready = settings.model_copy(update={"kind": "prepared", "path": str(out), **form})
+    said = settings.model_dump(include=settings.model_fields_set & PreparedCohort.model_fields.keys())
+    ready = PreparedCohort(**said | {"kind": "prepared", "path": str(out)} | form)
     say(f"train on them with: {as_options(ready)}")

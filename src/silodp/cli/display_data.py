@@ -14,8 +14,8 @@ from silodp.cli.display import titled_table
 from silodp.cli.terminal import console as terminal
 from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.inspection import Findings
+from silodp.cohorts.kinds import StoredCohort
 from silodp.errors import printable
-from silodp.settings import CohortSettings
 
 GROUPS = 10  # of duplicates that are named
 
@@ -65,7 +65,7 @@ def show_findings(findings: Findings) -> None:
             )
 
 
-def as_options(settings: CohortSettings) -> str:
+def as_options(settings: StoredCohort) -> str:
     """What `silodp run` needs to use this cohort: all that was said of it."""
     said = settings.model_dump(include=settings.model_fields_set, exclude_none=True)
     pairs = {"kind": settings.kind, "path": settings.path, **said}

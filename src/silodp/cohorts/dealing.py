@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS, Row
+from silodp.cohorts.kinds import StoredCohort
 from silodp.cohorts.people import STREAM, Groups, Numbers, listed
 from silodp.cohorts.synthetic import random_stream
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 Dealt = tuple[tuple[str, ...], Numbers, list[str]]  # names of hospitals, the one of each group, notes
 
@@ -25,7 +25,7 @@ REDRAWS = 100  # of a Dirichlet division that leaves a hospital nearly empty
 ANEW = "cohort.shares=[0.6, 0.2, 0.2] splits all anew by patient"
 
 
-def as_named(rows: Sequence[Row], first: Numbers, settings: CohortSettings) -> Dealt:
+def as_named(rows: Sequence[Row], first: Numbers, settings: StoredCohort) -> Dealt:
     names = sorted({str(row.hospital) for row in rows})
     if settings.hospitals not in (None, len(names)):
         raise InputError(
@@ -36,7 +36,7 @@ def as_named(rows: Sequence[Row], first: Numbers, settings: CohortSettings) -> D
     return tuple(names), np.array([number[str(rows[index].hospital)] for index in first]), []
 
 
-def by_feature(rows: Sequence[Row], groups: Groups, settings: CohortSettings) -> Dealt:
+def by_feature(rows: Sequence[Row], groups: Groups, settings: StoredCohort) -> Dealt:
     """A hospital for each value; a group with several values goes where most of its images are."""
     feature = settings.feature
     values = [_value(row.features.get(feature or "")) for row in rows]
@@ -75,7 +75,7 @@ def _value(value: Any) -> float | str | None:
 
 
 def dealt(
-    rows: Sequence[Row], labels: Numbers | None, groups: Groups, rule: str, settings: CohortSettings
+    rows: Sequence[Row], labels: Numbers | None, groups: Groups, rule: str, settings: StoredCohort
 ) -> Dealt:
     """Simulated hospitals. Given parts are dealt out one by one, so that every hospital has all of them."""
     named = {row.hospital for row in rows} - {None}
@@ -107,7 +107,7 @@ def dealt(
     return tuple(f"hospital-{number + 1:02d}" for number in range(count)), where, [note] if named else []
 
 
-def _how_many(named: int, rule: str, settings: CohortSettings) -> int:
+def _how_many(named: int, rule: str, settings: StoredCohort) -> int:
     """How many hospitals to simulate."""
     if rule != "sizes":
         if not (settings.hospitals or named):
@@ -153,7 +153,7 @@ def _fill(sizes: Numbers, targets: NDArray[Any], least: int, turn: int, rng: np.
 
 
 def _dirichlet(
-    labels: Numbers | None, groups: Groups, count: int, settings: CohortSettings, rng: np.random.Generator
+    labels: Numbers | None, groups: Groups, count: int, settings: StoredCohort, rng: np.random.Generator
 ) -> Numbers:
     """Hospitals drawn with chances that each class has of its own, which are Dirichlet draws themselves."""
     if labels is None:
@@ -162,7 +162,7 @@ def _dirichlet(
             "choose another, such as sizes"
         )
     classes = np.unique(labels, return_inverse=True)[1]
-    alpha = np.full(count, min(settings.alpha, 1e12))  # their sum must be finite
+    alpha = np.full(count, min(settings.alpha or 0.5, 1e12))  # their sum must be finite
     for _ in range(REDRAWS):
         # A group's chances are the mean of its images': so draw one image of each, and go by its class.
         mixed = rng.permutation(len(classes))
@@ -188,7 +188,7 @@ def lacking_a_part(where: Numbers, groups: Groups, count: int) -> Numbers:
 
 
 def refuse_lacking(
-    where: Numbers, groups: Groups, names: tuple[str, ...], rule: str, settings: CohortSettings
+    where: Numbers, groups: Groups, names: tuple[str, ...], rule: str, settings: StoredCohort
 ) -> None:
     lacking = lacking_a_part(where, groups, len(names)).tolist()
     if not lacking:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Row
 from silodp.cohorts.description import describe
-from silodp.cohorts.loading import SOURCES, assemble, look, place_store, read_store
+from silodp.cohorts.kinds import CohortSettings, FileCohort, PreparedCohort, StoredCohort
+from silodp.cohorts.loading import assemble, look, place_store, read_store
 from silodp.cohorts.partition import Placement
 from silodp.cohorts.people import codes, people_of, spread
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Findings:
         notes: what a reader of results should know.
     """
 
-    settings: CohortSettings
+    settings: StoredCohort
     layout: str
     images: int
     classes: dict[str, int]
@@ -73,50 +73,76 @@ class Findings:
         }
 
 
-def recognise(settings: CohortSettings) -> tuple[CohortSettings, Catalogue | None, list[str]]:
-    """What lies at `settings.path`: the first kind whose `scan` finds something there, if none is set.
+def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None, list[str]]:
+    """What lies at `given["path"]`: the first kind whose `scan` finds something there, if none is named.
+
+    Args:
+        given: settings of the section `cohort`, with a path.
 
     Returns:
-        The settings with the defaults of their kind; what was found, None where it is prepared; and why a csv
-        that lies there was not used.
+        The settings; what was found, None where it is prepared; and why a csv that lies there was not used.
     """
-    path = Path(settings.path or "")
+    path = Path(given["path"])
     if not path.exists():
         raise InputError(f"{path}: nothing is there")
-    if "kind" in settings.model_fields_set:
-        if settings.kind not in (*SOURCES, "prepared"):
-            raise InputError(f"cohort.kind = {settings.kind}: it reads no files; choose {', '.join(SOURCES)}")
-        kinds: tuple[str, ...] = (settings.kind,)
-    elif path.is_file():
-        kinds = ("rsna-ich",) if path.suffix.lower() == ".csv" else ("medmnist", "npz")
-    else:
-        kinds = ("prepared",) if (path / "store.json").exists() else ("rsna-ich", "prostate", "folder")
-    found: dict[str, tuple[CohortSettings, Catalogue | None]] = {}
-    reasons = []
-    for kind in kinds:
-        guess = settings.model_copy(update={"kind": kind}).filled()
+    found: dict[str, tuple[StoredCohort, Catalogue | None]] = {}
+    reasons: dict[str, InputError] = {}
+    for settings in _candidates(given, path):
         try:
-            found[kind] = guess, None if kind == "prepared" else look(guess)
-            catalogue = found[kind][1]
+            catalogue = look(settings) if isinstance(settings, FileCohort) else None
+            found[settings.kind] = settings, catalogue
             if catalogue is None or catalogue.lists or path.is_file():
                 break  # lists name their files: nothing else is meant
         except InputError as error:
-            if len(kinds) == 1:
-                raise
-            reasons.append(f"{kind}: {str(error).removeprefix(f'cohort.path = {path}: ')}")
+            reasons[settings.kind] = error
     if not found:
-        raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(reasons)}")
+        texts = {str(error) for error in reasons.values()}
+        if len(texts) == 1:
+            raise next(iter(reasons.values()))
+        said = (
+            f"{kind}: {str(error).removeprefix(f'cohort.path = {path}: ')}" for kind, error in reasons.items()
+        )
+        raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(said)}")
     # Images beside masks are a folder like any other, whatever organ they show.
     folder = found.get("folder", (None, None))[1]
-    kind = "folder" if folder is not None and folder.target == "mask" else next(iter(found))
-    return *found[kind], [f"not read as {reason}" for reason in reasons if ".csv" in reason]
+    chosen = "folder" if folder is not None and folder.target == "mask" else next(iter(found))
+    doubts = [f"not read as {kind}: {error}" for kind, error in reasons.items() if ".csv" in str(error)]
+    return *found[chosen], doubts
+
+
+def _candidates(given: Mapping[str, Any], path: Path) -> list[StoredCohort]:
+    """The kinds that could read what lies there, or the one that is named, with the settings given."""
+    known = [kind for kind in CohortSettings.known.values() if issubclass(kind, StoredCohort)]
+    kinds: list[type[StoredCohort]] = []
+    if "kind" in given:
+        kinds = [kind for kind in known if kind.name() == CohortSettings.of(kind=given["kind"]).kind]
+        if not kinds:
+            names = ", ".join(kind.name() for kind in known)
+            raise InputError(f"cohort.kind = {given['kind']}: it reads no files; choose {names}")
+    elif (path / "store.json").exists():
+        kinds = [PreparedCohort]
+    else:
+        form = path.suffix.lower() if path.is_file() else "folder"
+        files = sorted(
+            (kind for kind in known if issubclass(kind, FileCohort)), key=lambda kind: kind.general
+        )
+        kinds = [kind for kind in files if form in kind.takes]
+        kinds = kinds or [kind for kind in files if kind.takes != ("folder",)]
+    candidates = []
+    for kind in kinds:
+        try:
+            candidates.append(kind.given({**given, "kind": kind.name()}))
+        except InputError:
+            if kind is kinds[-1] and not candidates:
+                raise  # no kind has such settings
+    return candidates
 
 
 def inspect(
-    settings: CohortSettings, on_read: OnRead | None = None
+    given: Mapping[str, Any], on_read: OnRead | None = None
 ) -> tuple[Findings, Store, Placement | None]:
-    """Reads everything at `settings.path` and looks for what would spoil a training."""
-    settings, catalogue, doubts = recognise(settings)
+    """Reads everything at `given["path"]` and looks for what would spoil a training."""
+    settings, catalogue, doubts = recognise(given)
     store = read_store(settings, on_read, catalogue)
     placement, undealt, description = None, None, None
     try:
@@ -171,7 +197,7 @@ def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[
     return tuple(within), tuple(across)
 
 
-def _leaks(rows: Sequence[Row], settings: CohortSettings) -> Iterator[str]:
+def _leaks(rows: Sequence[Row], settings: StoredCohort) -> Iterator[str]:
     """People in more than one place, by the same eyes as the partition that refuses them."""
     if not rows:
         return

@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
+from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, StoredCohort
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
@@ -30,33 +30,22 @@ from silodp.cohorts.store import (
 )
 from silodp.errors import InputError
 from silodp.files import refuse_filled
-from silodp.settings import CohortSettings
-
-SOURCES = ("rsna-ich", "prostate", "medmnist", "npz", "folder")
-"""Kinds of files, each with a module that has its name and a function `scan`."""
-
-SHARES = {"prostate": (0.5, 0.25, 0.25)}  # as the paper's text; 60/20/20 otherwise
-UNUSED = {
-    "npz": ("sample", "with_mask_only", "patient_pattern"),
-    "medmnist": ("sample", "with_mask_only", "patient_pattern", "mask_labels"),
-    "rsna-ich": ("with_mask_only", "mask_labels"),
-}
-"""Settings that a kind cannot heed: refused, so that nobody counts on them."""
 
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all
 
 
-def load_files(settings: CohortSettings, on_read: OnRead | None = None) -> Cohort:
+def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
-    accepted = settings.skip_unreadable or settings.kind == "prepared"  # decided where it was prepared
+    # What is prepared was decided on where it was prepared.
+    accepted = not isinstance(settings, FileCohort) or settings.skip_unreadable
     if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
     return assemble(store, place_store(store, settings))
 
 
 def read_store(
-    settings: CohortSettings, on_read: OnRead | None = None, catalogue: Catalogue | None = None
+    settings: StoredCohort, on_read: OnRead | None = None, catalogue: Catalogue | None = None
 ) -> Store:
     """The decoded images, from the cache where they are in it; problems are in it and not raised.
 
@@ -65,8 +54,8 @@ def read_store(
         on_read: told how many files of how many have been decoded.
         catalogue: what lies at `settings.path`, where that is known already.
     """
-    if settings.kind == "prepared":
-        store = open_store(_root(settings))
+    if not isinstance(settings, FileCohort):
+        store = open_store(settings.root)
         _refuse_other_form(store, settings)
         return store
     cache = Path(settings.cache).expanduser() if settings.cache else default_cache()
@@ -74,7 +63,7 @@ def read_store(
 
 
 def prepare(
-    settings: CohortSettings,
+    settings: FileCohort,
     out: Path,
     on_read: OnRead | None = None,
     catalogue: Catalogue | None = None,
@@ -92,37 +81,30 @@ def prepare(
     return store
 
 
-def look(settings: CohortSettings) -> Catalogue:
+def look(settings: FileCohort) -> Catalogue:
     """What lies at `settings.path`, and of it what is to be read."""
-    root = _root(settings)
-    for field in UNUSED.get(settings.kind, ()):
-        if getattr(settings, field) is not None:
-            raise InputError(
-                f"cohort.{field} = {getattr(settings, field)}: it means nothing for cohort.kind = "
-                f"{settings.kind}; leave it out"
-            )
-    module = import_module(f"silodp.cohorts.sources.{settings.kind.replace('-', '_')}")
+    root = settings.root
     try:
-        catalogue: Catalogue = module.scan(root, settings)
+        catalogue = settings.scan(root)
     except Unreadable as error:
         raise InputError(f"cohort.path = {root}: {error}") from None
-    count = len(catalogue.scans)
-    if settings.sample is None or settings.sample >= count:
+    count, sample = len(catalogue.scans), settings.sample if isinstance(settings, FolderCohort) else None
+    if sample is None or sample >= count:
         return catalogue
-    scans = sample_evenly(catalogue.scans, settings.sample, settings.seed)
+    scans = sample_evenly(catalogue.scans, sample, settings.seed)
     note = (
         f"drawn {len(scans):,} of {count:,} files, classes evened out (cohort.sample); others were not read"
     )
     return replace(catalogue, scans=scans, notes=(*catalogue.notes, note))
 
 
-def place_store(store: Store, settings: CohortSettings) -> Placement:
+def place_store(store: Store, settings: StoredCohort) -> Placement:
     """Which hospital and which part each image of a store is in."""
-    shares = SHARES.get(store.kind, (0.6, 0.2, 0.2))
-    if settings.hospitals is None:  # what was prepared keeps the default of its kind
-        known = CohortSettings(kind=store.kind).filled().hospitals  # type: ignore[arg-type]
-        settings = settings.model_copy(update={"hospitals": known})
-    return place(store.rows, store.labels, store.digests, settings, shares)
+    kind = CohortSettings.of(kind=store.kind)  # what was prepared keeps the defaults of its kind
+    assert isinstance(kind, FileCohort)
+    if settings.hospitals is None:
+        settings = settings.model_copy(update={"hospitals": kind.hospitals})
+    return place(store.rows, store.labels, store.digests, settings, kind.split)
 
 
 def assemble(store: Store, placement: Placement, *, pixels: bool = True) -> Cohort:
@@ -182,18 +164,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _root(settings: CohortSettings) -> Path:
-    if settings.path is None:
-        raise InputError(
-            f"cohort.path: cohort.kind = {settings.kind} reads files; say where with --set cohort.path=…"
-        )
-    root = Path(settings.path).expanduser()
-    if not root.exists():
-        raise InputError(f"cohort.path = {settings.path}: nothing is there")
-    return root
-
-
-def _refuse_other_form(store: Store, settings: CohortSettings) -> None:
+def _refuse_other_form(store: Store, settings: StoredCohort) -> None:
     size, channels = store.images.shape[-1], store.images.shape[1]
     for field, wanted, found in (
         ("image_size", settings.image_size, size),
@@ -206,7 +177,7 @@ def _refuse_other_form(store: Store, settings: CohortSettings) -> None:
             )
 
 
-def _refusal(problems: Sequence[Problem], settings: CohortSettings) -> str:
+def _refusal(problems: Sequence[Problem], settings: StoredCohort) -> str:
     """All that cannot be used, in one sentence that ends with the way out."""
     if not problems:
         return f"cohort.path = {settings.path}: no image was found"

@@ -13,10 +13,10 @@ import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Row
 from silodp.cohorts.dealing import ANEW, LEAST, as_named, by_feature, dealt, refuse_lacking
+from silodp.cohorts.kinds import StoredCohort
 from silodp.cohorts.people import Groups, Numbers, codes, examples_of, linked, people_of, spread
 from silodp.cohorts.splitting import split_all
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 WORDS = {
     "given": "hospitals as the files name them",
@@ -56,7 +56,7 @@ def place(
     rows: Sequence[Row],
     labels: Numbers | None,
     digests: Sequence[str],
-    settings: CohortSettings,
+    settings: StoredCohort,
     default_shares: tuple[float, float, float],
 ) -> Placement:
     """Finds a hospital and a part for every image.
@@ -113,7 +113,7 @@ def place(
     return Placement(names, where[of], part, rule != "given", words, tuple(notes), together)
 
 
-def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:
+def _rule(rows: Sequence[Row], settings: StoredCohort) -> str:
     """The rule for hospitals, where the files allow it."""
     nameless = [row.name for row in rows if row.hospital is None]
     rule = settings.partition or ("equal" if len(nameless) == len(rows) else "given")
@@ -126,7 +126,7 @@ def _rule(rows: Sequence[Row], settings: CohortSettings) -> str:
 
 
 def _given_parts(
-    rows: Sequence[Row], people: Numbers, rule: str, settings: CohortSettings
+    rows: Sequence[Row], people: Numbers, rule: str, settings: StoredCohort
 ) -> tuple[Numbers | None, list[str]]:
     """The part of each image where the files say all and nobody wants others; a note if a patient is torn."""
     if settings.shares is not None or any(row.part is None for row in rows):

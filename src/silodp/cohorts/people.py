@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Row
-from silodp.settings import CohortSettings
+from silodp.cohorts.kinds import StoredCohort
 
 Numbers = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ def codes(values: Iterable[Hashable]) -> Numbers:
     return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
 
 
-def people_of(rows: Sequence[Row], settings: CohortSettings) -> Numbers:
+def people_of(rows: Sequence[Row], settings: StoredCohort) -> Numbers:
     """A number for each person, known by an id or by what links ids; -1 for an image that names none.
 
     Capitals and spaces around an id do not count: rather two people taken for one than one torn apart. A link

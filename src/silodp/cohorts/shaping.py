@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Pictures, Problem, Row, Unreadable
-from silodp.settings import CohortSettings
+from silodp.cohorts.kinds import FileCohort
 
 PIECE = 512  # images
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue, ITU-R BT.601
@@ -27,7 +27,7 @@ class Shaped:
     problems: tuple[Problem, ...]
 
 
-def shape(pictures: Pictures, settings: CohortSettings) -> Shaped:
+def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
     """Brings all pictures of a scan into shape; those without content are left out and named.
 
     A file of very many images is taken piece by piece, so that they are never all in single precision.
@@ -48,7 +48,7 @@ def shape(pictures: Pictures, settings: CohortSettings) -> Shaped:
     )
 
 
-def _shape_piece(pictures: Pictures, settings: CohortSettings) -> Shaped:
+def _shape_piece(pictures: Pictures, settings: FileCohort) -> Shaped:
     images, targets = pictures.images, pictures.targets
     if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
         mask, image = (f"{h} × {w}" for h, w in (targets.shape[-2:], images.shape[-2:]))

@@ -33,12 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable
+from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.shaping import Shaped, shape
 from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
 from silodp.files import read_json, read_plain, write_atomically
-from silodp.settings import CohortSettings
 
 FORMAT = 1  # one more whenever the same files would give other images
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "with_mask_only"}  # what a store looks like
@@ -73,7 +73,7 @@ def default_cache() -> Path:
 
 
 def cached_store(
-    catalogue: Catalogue, settings: CohortSettings, cache: Path, on_read: OnRead | None = None
+    catalogue: Catalogue, settings: FileCohort, cache: Path, on_read: OnRead | None = None
 ) -> Store:
     """The store of these files in this form, from the cache or decoded into it."""
     try:
@@ -118,7 +118,7 @@ def _put(new: Path, place: Path) -> None:
 
 
 def build_store(
-    catalogue: Catalogue, settings: CohortSettings, folder: Path, on_read: OnRead | None = None
+    catalogue: Catalogue, settings: FileCohort, folder: Path, on_read: OnRead | None = None
 ) -> dict[str, str]:
     """Decodes every scan, in their order, on all cores; what cannot be read is noted, not fatal.
 
@@ -212,7 +212,7 @@ def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int,
 
 
 def _decoded(
-    catalogue: Catalogue, settings: CohortSettings
+    catalogue: Catalogue, settings: FileCohort
 ) -> Iterator[tuple[Scan, Shaped | Problem, dict[str, str]]]:
     """Every scan in its order, with a few more than there are cores under way."""
     cores = os.cpu_count() or 1
@@ -230,7 +230,7 @@ def _decoded(
 
 
 def _decode(
-    catalogue: Catalogue, settings: CohortSettings, scan: Scan
+    catalogue: Catalogue, settings: FileCohort, scan: Scan
 ) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
     hashes: dict[str, str] = {}
     try:
@@ -247,7 +247,7 @@ def _decode(
         return scan, Problem(scan.name, f"cannot be read ({reason})"), hashes
 
 
-def _can_now_be_read(store: Store, catalogue: Catalogue, settings: CohortSettings) -> bool:
+def _can_now_be_read(store: Store, catalogue: Catalogue, settings: FileCohort) -> bool:
     """Whether a file that could not be read now can, such as by a decoder that was installed since."""
     named = {problem.name for problem in store.problems} - {problem.name for problem in catalogue.problems}
     failed = [scan for scan in catalogue.scans if scan.name in named]
@@ -265,7 +265,7 @@ def _misfit(found: Shaped, images: NDArray[Any], targets: NDArray[Any]) -> str |
     return None
 
 
-def _facts(catalogue: Catalogue, settings: CohortSettings, of_file: Callable[[Path], Any]) -> list[Any]:
+def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path], Any]) -> list[Any]:
     """Everything that decides what a store holds."""
     return [
         FORMAT,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from silodp.cohorts.catalogue import Unreadable
+from silodp.cohorts.kinds import CohortSettings, FileCohort
 
 SIDE = 2**16  # pixels; no image is wider
 
@@ -31,7 +32,7 @@ class ArrayShape(_Strict):
 class Description(_Strict):
     """store.json. Rows are those of `Row`, in its order."""
 
-    kind: Literal["rsna-ich", "prostate", "medmnist", "npz", "folder"]
+    kind: str
     layout: str
     target: Literal["class", "mask"]
     classes: list[str]
@@ -56,6 +57,8 @@ class Description(_Strict):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         count = len(self.rows)
+        if not issubclass(CohortSettings.known.get(self.kind, CohortSettings), FileCohort):
+            raise ValueError(f"no kind of files is called {self.kind:.40}")
         if len(self.digests) != count:
             raise ValueError(f"{count} rows but {len(self.digests)} digests")
         if any(problem.keys() != {"name", "what"} for problem in self.problems):

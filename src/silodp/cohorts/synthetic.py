@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS
-from silodp.cohorts.cohort import Examples, HospitalData
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.cohorts.cohort import HospitalData
 
 Array = NDArray[np.floating[Any]]  # float32 throughout
 Drawing = tuple[NDArray[np.uint8], NDArray[Any]]  # one patient's images and targets
@@ -64,6 +65,10 @@ def check_arguments(name: str, *, image_size: int, seed: int) -> None:
 
 def draw_hospital(name: str, patients: Sequence[Patient], draw: Callable[[Patient], Drawing]) -> HospitalData:
     """Draws every patient, on all cores, and puts their slices together part by part."""
+    import torch
+
+    from silodp.cohorts.cohort import Examples, HospitalData
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         drawings = list(pool.map(draw, patients))
     parts = {}

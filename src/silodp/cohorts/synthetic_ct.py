@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS
-from silodp.cohorts.cohort import Cohort
+from silodp.cohorts.kinds import Classes, SyntheticCohort
 from silodp.cohorts.sources.windows import WINDOWS
 from silodp.cohorts.synthetic import (
     Array,
@@ -28,6 +29,10 @@ from silodp.cohorts.synthetic import (
 )
 from silodp.cohorts.synthetic_head import GREY, Head, Scanner, draw_calcifications, draw_head, draw_streaks
 from silodp.errors import InputError
+from silodp.settings import Count
+
+if TYPE_CHECKING:
+    from silodp.cohorts.cohort import Cohort
 
 STREAM = 1  # keeps these random streams apart from the MRI ones
 SLICES_A_PATIENT = (2, 6)
@@ -35,6 +40,26 @@ SHARE_WITHOUT_BLEED = 0.2  # of a bleeding patient's slices
 
 SUBTYPES = ("intraparenchymal", "subdural", "epidural", "intraventricular", "subarachnoid")
 VENTRICLE_LEVELS = (0.36, 0.72)  # below and above, there is no ventricle to bleed into
+
+
+class SyntheticCt(SyntheticCohort):
+    """Made-up head CT slices, with and without a bleed."""
+
+    task: ClassVar[str | None] = "classification"
+    kind: Literal["synthetic-ct"] = "synthetic-ct"
+    hospitals: Count = 20
+    channels: Literal[1, 3] = 1
+    """3: a CT window each."""
+    classes: Classes | None = 2
+
+    def draw(self) -> Cohort:
+        return synthetic_ct(
+            hospitals=self.hospitals,
+            slices=self.slices,
+            image_size=self.image_size,
+            channels=self.channels,
+            seed=self.seed,
+        )
 
 
 def synthetic_ct(
@@ -49,6 +74,8 @@ def synthetic_ct(
         channels: 3 for the brain, subdural and bone windows; 1 for the brain window only.
         seed: same seed, same cohort.
     """
+    from silodp.cohorts.cohort import Cohort
+
     check_arguments("synthetic_ct", image_size=image_size, seed=seed)
     if hospitals < 1:
         raise InputError(f"synthetic_ct: hospitals is {hospitals}; give 1 or more")

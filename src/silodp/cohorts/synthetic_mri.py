@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS
-from silodp.cohorts.cohort import Cohort
+from silodp.cohorts.kinds import SyntheticCohort
 from silodp.cohorts.synthetic import (
     Array,
     Patient,
@@ -30,6 +31,9 @@ from silodp.cohorts.synthetic import (
     wobble,
 )
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.cohorts.cohort import Cohort
 
 STREAM = 2  # keeps these random streams apart from the CT ones
 SLICES_A_PATIENT = (4, 10)
@@ -88,6 +92,18 @@ class Frame:
         return len(self.height)
 
 
+class SyntheticMri(SyntheticCohort):
+    """Made-up MRI slices of the pelvis with the prostate outlined, of up to six sites."""
+
+    task: ClassVar[str | None] = "segmentation"
+    kind: Literal["synthetic-mri"] = "synthetic-mri"
+
+    def draw(self) -> Cohort:
+        return synthetic_mri(
+            hospitals=self.hospitals, slices=self.slices, image_size=self.image_size, seed=self.seed
+        )
+
+
 def synthetic_mri(*, hospitals: int = 6, slices: int = 480, image_size: int = 64, seed: int = 0) -> Cohort:
     """Up to six sites with pelvic MRI slices and masks of the whole gland.
 
@@ -98,6 +114,8 @@ def synthetic_mri(*, hospitals: int = 6, slices: int = 480, image_size: int = 64
         image_size: width and height in pixels.
         seed: same seed, same cohort.
     """
+    from silodp.cohorts.cohort import Cohort
+
     check_arguments("synthetic_mri", image_size=image_size, seed=seed)
     if not 1 <= hospitals <= len(SITES):
         raise InputError(f"synthetic_mri: hospitals is {hospitals}; give 1 to {len(SITES)}")

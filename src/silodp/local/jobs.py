@@ -12,8 +12,8 @@ from torch import Tensor
 
 from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import draw_moves
+from silodp.local.optimizers import LocalSettings
 from silodp.local.state import OptimizerState
-from silodp.settings import LocalSettings
 
 if TYPE_CHECKING:
     from silodp.local.trainer import LocalTrainer
@@ -89,15 +89,6 @@ def batch_count(samples: int, batch_size: int) -> int:
 def planned_steps(samples: int, settings: LocalSettings) -> int:
     """Optimizer steps on `samples` images in one round: public, since a training set's size is."""
     return max(1, round(settings.epochs * batch_count(samples, settings.batch_size)))
-
-
-def step_normaliser(steps: int, settings: LocalSettings) -> float:
-    """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020).
-
-    With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ); for Adam, as in the authors' program, the steps.
-    """
-    momentum = settings.momentum if settings.optimizer == "sgd" else 0.0
-    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
 
 
 def draw_job(

@@ -183,7 +183,7 @@ def sample_level(settings: PrivacySettings, model: FlatModel, image_shape: torch
         if first is not None and again is not None:
             _refuse_mixing(model.module, first, again)
             _refuse_unseen(model, images[:2])
-    return SampleLevel(settings.noise_multiplier, settings.sample_clip_bound, settings.reproducible)
+    return SampleLevel(settings.noise_multiplier, settings.gradient_bound, settings.reproducible)
 
 
 def _refuse_layer(name: str, layer: nn.Module) -> None:

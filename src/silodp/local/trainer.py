@@ -12,15 +12,13 @@ from torch import Tensor, nn
 from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import move
 from silodp.local.jobs import Job, batch_count
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.state import OptimizerState
-from silodp.settings import LocalSettings
 from silodp.tasks import Task
 
 if TYPE_CHECKING:
     from silodp.local.sample_level import Fill, SampleLevel
-
-_MOMENTS = {"adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "sgd": ("momentum_buffer",)}
 
 
 def network_input(images: Tensor) -> Tensor:
@@ -46,23 +44,13 @@ class LocalTrainer:
         self.device = self.model.values.device
         self._flat = nn.Parameter(self.model.values)
         self._flat.grad = self.model.gradients
-        rate = self.settings.learning_rate
-        self._optimizer: torch.optim.Optimizer
-        if self.settings.optimizer == "adam":
-            self._optimizer = torch.optim.Adam([self._flat], rate, amsgrad=self.settings.amsgrad, fused=True)
-        else:
-            self._optimizer = torch.optim.SGD([self._flat], rate, self.settings.momentum, fused=True)
+        self._optimizer = self.settings.make(self._flat)
         self._working = self.fresh_state()
 
     def fresh_state(self) -> OptimizerState:
         """The optimizer's state before its first step."""
-        names = _MOMENTS[self.settings.optimizer]
-        if self.settings.optimizer == "adam" and not self.settings.amsgrad:
-            names = names[:2]
-        if self.settings.optimizer == "sgd" and not self.settings.momentum:
-            return {}
-        state = {name: torch.zeros_like(self.model.values) for name in names}
-        return state | ({"step": torch.zeros((), device=self.device)} if "exp_avg" in names else {})
+        state = {name: torch.zeros_like(self.model.values) for name in self.settings.moments}
+        return state | ({"step": torch.zeros((), device=self.device)} if self.settings.counts_steps else {})
 
     def working_state(self) -> OptimizerState:
         """The trainer's one resident state, set to zero: where nothing is kept, nothing is allocated."""

@@ -4,29 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
-NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
-    "batch": lambda channels, affine: nn.BatchNorm2d(channels, affine=affine, track_running_stats=False),
-    "group": lambda channels, affine: nn.GroupNorm(math.gcd(8, channels), channels, affine=affine),
-    "instance": lambda channels, affine: nn.InstanceNorm2d(
-        channels, affine=affine, track_running_stats=False
-    ),
-}
-KINDS = tuple(NORMS)
+
+@dataclass(frozen=True)
+class Norm:
+    """One kind of norm layer.
+
+    Attributes:
+        layer: a layer for 2D images from (channels, affine: whether it has a scale and a shift).
+        mixes_images: whether what it does to an image depends on the others of the batch.
+    """
+
+    layer: Callable[[int, bool], nn.Module]
+    mixes_images: bool = False
+
+
+def _batch(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.BatchNorm2d(channels, affine=affine, track_running_stats=False)
+
+
+def _group(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.GroupNorm(math.gcd(8, channels), channels, affine=affine)
+
+
+def _instance(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.InstanceNorm2d(channels, affine=affine, track_running_stats=False)
+
+
+NORMS = {"batch": Norm(_batch, mixes_images=True), "group": Norm(_group), "instance": Norm(_instance)}
+"""By name, as in `model.norm`; add one of your own here and it is known there."""
 
 
 def norm_layer(kind: str, channels: int, affine: bool = False) -> nn.Module:
-    """The paper's BatchNorm (no running statistics, by default no scale and shift), or group or instance."""
+    """The paper's BatchNorm (no running statistics, by default no scale and shift), or another of `NORMS`."""
     if kind not in NORMS:
-        raise ValueError(f"norm kind {kind!r} is not one of {KINDS}")
-    return NORMS[kind](channels, affine)
+        raise ValueError(f"norm kind {kind!r} is not one of {tuple(NORMS)}")
+    return NORMS[kind].layer(channels, affine)
 
 
 def is_norm(layer: nn.Module) -> bool:
     """Whether a layer normalises; its parameters, if it has any, are a scale and a shift."""
+    from torch import nn
+
     return isinstance(
         layer,
         nn.modules.batchnorm._NormBase | nn.GroupNorm | nn.LayerNorm | nn.LocalResponseNorm | nn.RMSNorm,
@@ -39,6 +69,9 @@ def with_norm(model: nn.Module, kind: str = "batch", affine: bool = False) -> nn
     This is the way out for a model that silodp refuses because its BatchNorm has buffers. With `affine` the
     new layers have a scale and a shift: those of the former ones, where these had any.
     """
+    import torch
+    from torch import nn
+
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.BatchNorm1d | nn.BatchNorm3d) and kind == "batch":

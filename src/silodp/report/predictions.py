@@ -104,7 +104,7 @@ def _out_of_reach(run: Run) -> str:
 
 def _unreadable(run: Run) -> str:
     """Without the error's own words, which may name files and with them patients."""
-    where = run.experiment.cohort.path
+    where = run.experiment.cohort.files
     if where is not None and not Path(where).expanduser().exists():
         return "Nothing lies at cohort.path any more"
     return "The data cannot be read (`silodp data check` says why)"

@@ -30,11 +30,6 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     """The network that the experiment names, for this cohort's images; only what trains is free."""
     from silodp.models import build_model
 
-    if experiment.model.kind == "custom":
-        raise InputError(
-            "model.kind = custom: this experiment was given its network from Python; "
-            "run it with silodp.train(experiment, model=…)"
-        )
     channels = cohort.hospitals[0].train.images.shape[1]
     network = build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
     return freeze_all_but(network, experiment.model.trainable)
@@ -57,11 +52,9 @@ def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Mod
 def refuse_other_targets(cohort: Cohort, task: Task) -> None:
     """Masks are for segmentation, classes for classification."""
     shape = tuple(cohort.hospitals[0].train.targets.shape)
-    if (len(shape) == 4) != (task.name == "segmentation"):
-        raise InputError(
-            f"task = {task.name}: the targets have shape {shape}; "
-            "segmentation takes (n, masks, h, w), classification (n,) classes"
-        )
+    if (len(shape) == 4) != (task.target == "mask"):
+        wanted = "(n, masks, h, w)" if task.target == "mask" else "(n,) classes"
+        raise InputError(f"task = {task.name}: the targets have shape {shape}; it takes {wanted}")
 
 
 def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, classes: int) -> None:
@@ -93,7 +86,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
             f"model: a forward pass changes {changed!r}; what it keeps would go from one hospital into the "
             "next, neither clipped nor noised; compute it anew from each batch, or make it trainable"
         )
-    if task.name == "segmentation":
+    if task.target == "mask":
         masks = tuple(examples.targets.shape)
         fits, wanted = shape == masks, f"the masks' {masks}"
     else:
@@ -104,7 +97,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
 
 def outputs(experiment: Experiment, cohort: Cohort) -> int:
     """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
-    classes, task = experiment.cohort.filled().classes, task_named(experiment.task)
-    if task.name == "classification" and classes is not None:
+    classes, task = experiment.cohort.classes, task_named(experiment.task)
+    if classes is not None:
         return classes
     return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
-from silodp.experiment import Experiment
-from silodp.settings import CohortSettings
+from silodp.experiment import Experiment, cohort_at
 from silodp.studies.paper import SITES, Task
 from silodp.studies.study import Plan, Scale
 
@@ -77,16 +76,17 @@ def make_plan(
     preset, own = _BASES[task, scale]
     base = Experiment.load(preset, {**_AS_THE_AUTHORS, **own})
     tree = base.model_dump(exclude_none=True)
-    base = Experiment.build(tree, changes)
     asked: dict[str, Any] = {}
     if cohort is not None:
-        chosen = _files(task, Path(cohort), base.cohort, on_read)
-        tree["cohort"] = {**chosen, "image_size": base.cohort.image_size}
-        base = Experiment.build(tree, changes)
+        size = {"image_size": tree["cohort"]["image_size"]}
+        said = [change for change in changes if change.strip().startswith("cohort.")]
+        chosen = _files(task, size | cohort_at(Path(cohort), said), on_read)
+        tree["cohort"] = chosen | size
         asked = {f"cohort.{key}": value for key, value in chosen.items()}
+    base = Experiment.build(tree, changes)
     data = ""
-    if base.cohort.path is not None:
-        base = base.change(cohort__path=str(Path(base.cohort.path).expanduser().absolute()))
+    if base.cohort.files is not None:
+        base = base.change(cohort__path=str(Path(base.cohort.files).expanduser().absolute()))
         data = _content(base, on_read)
     asked |= {key: reduce(getattr, key.split("."), base) for key in [*asked, *typed]}
     count = seeds or (3 if scale == "paper" else 1)
@@ -110,22 +110,21 @@ def _refuse_cells_own(typed: Sequence[str], settable: Sequence[str]) -> None:
                 raise InputError(f"--set {key}: {instead}")
 
 
-def _files(task: Task, path: Path, own: CohortSettings, on_read: OnRead | None) -> dict[str, Any]:
+def _files(task: Task, given: Mapping[str, Any], on_read: OnRead | None) -> dict[str, Any]:
     """Images from files at the size of the scale; where they name no hospitals, as many as in the paper."""
     from silodp.cohorts.inspection import recognise
     from silodp.cohorts.loading import read_store
 
-    wanted = CohortSettings(path=str(path), image_size=own.image_size, cache=own.cache)
-    settings, catalogue, _ = recognise(wanted)
+    settings, catalogue, _ = recognise(given)
     store = read_store(settings, on_read, catalogue)
     needed = "mask" if task == "prostate" else "class"
     if store.target != needed:
         words = {"mask": "masks", "class": "classes"}
         raise InputError(
-            f"--cohort {path}: its targets are {words[store.target]}, this study needs {words[needed]}; "
-            "give other files, or choose another study"
+            f"--cohort {given['path']}: its targets are {words[store.target]}, this study needs "
+            f"{words[needed]}; give other files, or choose another study"
         )
-    chosen: dict[str, Any] = {"kind": settings.kind, "path": str(path)}
+    chosen: dict[str, Any] = {"kind": settings.kind, "path": given["path"]}
     if not any(row.hospital is not None for row in store.rows):
         dealt = {"partition": "sizes", "sizes": SITES} if task == "prostate" else {"partition": "equal"}
         chosen |= {"hospitals": len(SITES) if task == "prostate" else 20, **dealt}

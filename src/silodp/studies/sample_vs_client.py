@@ -72,6 +72,7 @@ _EVERYWHERE = {
     "local.learning_rate": 1.0,
     "privacy.sample_clip_bound": 0.2,
 }
+_OF_IMAGES = ("privacy.sample_clip_bound", "privacy.image_delta")  # where noise is for images
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -83,7 +84,8 @@ def cells(plan: Plan) -> list[Cell]:
     shared = {**_EVERYWHERE, **size.settings, **asked}
     bound = {"clipping.bound": shared.pop("clipping.bound", 1.0)}
     clipped = {"clipping.rule": "fixed", **bound}
-    at_images = {"clipping.rule": "none", "privacy.level": "sample"}
+    of_images = {key: shared.pop(key) for key in _OF_IMAGES if key in shared}
+    at_images = {"clipping.rule": "none", "privacy.level": "sample", **of_images}
     kinds: list[tuple[str, float, dict[str, Any], Work]] = [
         (PLAIN, 0.0, {"clipping.rule": "none"}, train_or_resume),
         (CLIENT, z, clipped, train_keeping_models),
@@ -157,7 +159,7 @@ class _Drifting:
         local, private = experiment.local, experiment.privacy
         law = _law(
             self.steps, parameters, local.learning_rate, private.noise_multiplier,
-            private.sample_clip_bound, local.batch_size,
+            private.gradient_bound, local.batch_size,
         )  # fmt: skip
         private_folder(folder)
         content = to_json({"drift": drift, "learnt": learnt, "law": law})
@@ -178,7 +180,7 @@ class _Drifting:
             model.values.copy_(start)
             model.module.train()
             order, passed = generator(device, seed, "batches"), []
-            level = SampleLevel(noise_multiplier, experiment.privacy.sample_clip_bound)
+            level = SampleLevel(noise_multiplier, experiment.privacy.gradient_bound)
             own = derive_seed(seed, "drift", repetition)
             with level.gradients(model, task.image_losses, own) as fill:
                 for number in range(self.steps):

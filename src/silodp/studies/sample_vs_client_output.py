@@ -110,8 +110,9 @@ def _clip_bounds(found: Sequence[Found]) -> str:
     bounds = [one.cell.experiment.clipping.first_bound() for one in found]
     clipped = [bound for bound in bounds if bound is not None and math.isfinite(bound)]
     words = [f"C = {clipped[0]:g} on an update"] if clipped else []
-    image = found[0].cell.experiment.privacy.sample_clip_bound
-    return ", ".join([*words, f"c = {image:g} on an image's gradient"])
+    at_images = (one.cell.experiment.privacy for one in found)
+    image = {one.gradient_bound for one in at_images if one.level == "sample"}
+    return ", ".join([*words, *(f"c = {bound:g} on an image's gradient" for bound in sorted(image))])
 
 
 def _explanation(found: Sequence[Found]) -> str:

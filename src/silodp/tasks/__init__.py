@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from silodp.tasks.classification import CLASSIFICATION
+from silodp.tasks.segmentation import SEGMENTATION
 from silodp.tasks.task import Task
 
-__all__ = ["Task", "task_named"]
+__all__ = ["SEGMENTATION", "TASKS", "Task", "known_task", "task_named"]
+
+TASKS = {task.name: task for task in (SEGMENTATION, CLASSIFICATION)}
+"""By name, as in `experiment.task`; add one of your own here and it is known there."""
+
+
+def known_task(name: str) -> str:
+    if name not in TASKS:
+        raise ValueError(f"choose one of {', '.join(TASKS)}, or import what defines it first")
+    return name
 
 
 def task_named(name: str) -> Task:
-    if name == "segmentation":
-        from silodp.tasks.segmentation import SEGMENTATION
-
-        return SEGMENTATION
-    from silodp.tasks.classification import CLASSIFICATION
-
-    return CLASSIFICATION
+    return TASKS[known_task(name)]

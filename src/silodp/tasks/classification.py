@@ -9,18 +9,31 @@ but one that every image has.
 from __future__ import annotations
 
 import math
-from typing import Any
-
-from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from typing import TYPE_CHECKING, Any
 
 from silodp.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CONFUSION = ("sensitivity", "specificity", "f1 score")
 
 
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits, labels.long())
+
+
+def _image_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits, labels.long(), reduction="none")
+
+
 def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
+    from torch.nn.functional import one_hot
 
     classes = logits.shape[1]
     truth = one_hot(labels.long(), classes)
@@ -56,11 +69,14 @@ def _auc(logits: Tensor, truth: Tensor, column: int) -> float:
 
 
 CLASSIFICATION = Task(
-    "classification",
-    "auc",
-    lambda labels: max(2, int(labels.max()) + 1),
-    lambda logits, labels: cross_entropy(logits, labels.long()),
-    lambda logits, labels: cross_entropy(logits, labels.long(), reduction="none"),
-    _metrics,
-    _metrics,
+    name="classification",
+    target="class",
+    cohort="synthetic-ct",
+    model="densenet",
+    headline="auc",
+    outputs=lambda labels: max(2, int(labels.max()) + 1),
+    loss=_loss,
+    image_losses=_image_losses,
+    metrics=_metrics,
+    quick_metrics=_metrics,
 )

@@ -12,12 +12,15 @@ distance several times as long on small images.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from silodp.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SMOOTHING = 1e-5  # above and below, so that a batch without any gland has a loss and a gradient
 
@@ -74,5 +77,14 @@ def hausdorff_95(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
 
 
 SEGMENTATION = Task(
-    "segmentation", "dice", lambda masks: masks.shape[1], _loss, _image_losses, _metrics, _quick_metrics
+    name="segmentation",
+    target="mask",
+    cohort="synthetic-mri",
+    model="unet",
+    headline="dice",
+    outputs=lambda masks: masks.shape[1],
+    loss=_loss,
+    image_losses=_image_losses,
+    metrics=_metrics,
+    quick_metrics=_quick_metrics,
 )

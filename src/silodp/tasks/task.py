@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,9 @@ class Task:
 
     Attributes:
         name: as in `experiment.task`.
+        target: what an image has: a class, or masks; networks have one output for each.
+        cohort: the kind where none is named.
+        model: the kind where none is named.
         headline: the metric by which the best round is chosen and that progress shows; larger is better.
         outputs: how many output channels the network needs, from the training targets.
         loss: mean loss of a batch from (logits, targets).
@@ -24,6 +29,9 @@ class Task:
     """
 
     name: str
+    target: Literal["class", "mask"]
+    cohort: str
+    model: str
     headline: str
     outputs: Callable[[Tensor], int]
     loss: Callable[[Tensor, Tensor], Tensor]

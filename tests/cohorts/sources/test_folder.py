@@ -20,10 +20,9 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from silodp.cohorts.catalogue import Catalogue, Scan, Unreadable
-from silodp.cohorts.sources.folder import scan
+from silodp.cohorts.sources.folder import Folder
 from silodp.cohorts.sources.pairing import files_below, without_ending
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
 CONSTANT = "slices of a volume that show one grey only are left out"
@@ -78,7 +77,7 @@ def close(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
-    return scan(root, CohortSettings(kind="folder", path=str(root), **settings).filled())
+    return Folder(path=str(root), **settings).scan(root)
 
 
 def where(catalogue: Catalogue) -> dict[str, tuple[Any, ...]]:

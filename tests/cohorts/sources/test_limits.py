@@ -20,6 +20,7 @@ from pydicom.data import get_testdata_file
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from silodp.cohorts.catalogue import Scan, Unreadable
+from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import look
 from silodp.cohorts.sources.dicom import read_dicom_image
 from silodp.cohorts.sources.dicom_limits import coded_shape
@@ -27,7 +28,6 @@ from silodp.cohorts.sources.limits import NUMBERS, refuse_larger, refuse_special
 from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_picture
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 
 def npz(path: Path, **members: bytes) -> Path:
@@ -48,7 +48,7 @@ def npy(array: Any, shape: str | None = None) -> bytes:
 
 def refusal(path: Path) -> str:
     """Of an npz cohort, where it is looked at or where it is read."""
-    settings = CohortSettings(kind="npz", path=str(path))
+    settings = CohortSettings.of(kind="npz", path=str(path))
     try:
         catalogue = look(settings)
         catalogue.read(catalogue.scans[0])
@@ -108,7 +108,7 @@ def test_pickled_objects_are_never_loaded(name: str, tmp_path: Path) -> None:
     members[name] = npy(np.array([Trap(tmp_path / "sprung")] * 6, dtype=object))
     path = npz(tmp_path / "a.npz", **members)
     if name == "extra":  # nobody asks for it
-        catalogue = look(CohortSettings(kind="npz", path=str(path)))
+        catalogue = look(CohortSettings.of(kind="npz", path=str(path)))
         assert "extra" not in catalogue.read(catalogue.scans[0]).rows[0].features
     else:
         assert f"{name} has objects; save it as an array of numbers or text" in refusal(path)
@@ -136,7 +136,7 @@ def test_an_npz_file_may_itself_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     npz(tmp_path / "far/a.npz", image=npy(IMAGES), label=npy(LABELS))
     os.symlink(tmp_path / "far/a.npz", tmp_path / "b.npz")
-    catalogue = look(CohortSettings(kind="npz", path=str(tmp_path / "b.npz")))
+    catalogue = look(CohortSettings.of(kind="npz", path=str(tmp_path / "b.npz")))
     assert catalogue.read(catalogue.scans[0]).rows[0].name == "b.npz#0"
 
 

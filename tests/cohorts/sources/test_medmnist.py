@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silodp.cohorts.sources import medmnist
+from silodp.cohorts.sources.medmnist import MedMnist
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 COUNTS = {"train": 12, "val": 4, "test": 6}
 
@@ -28,7 +27,7 @@ def write(path: Path, *, classes: int = 2, colour: bool = False, labels: int = 1
 @pytest.mark.parametrize(("classes", "colour"), [(2, False), (9, True)])
 def test_images_labels_and_parts(tmp_path: Path, classes: int, colour: bool) -> None:
     path = write(tmp_path, classes=classes, colour=colour)
-    catalogue = medmnist.scan(path, CohortSettings(kind="medmnist"))
+    catalogue = MedMnist().scan(path)
     (scan,) = catalogue.scans
     found = catalogue.read(scan)
     assert catalogue.classes == tuple(map(str, range(classes)))
@@ -45,7 +44,7 @@ def test_images_labels_and_parts(tmp_path: Path, classes: int, colour: bool) -> 
 
 def test_several_labels_an_image_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="several labels an image"):
-        medmnist.scan(write(tmp_path, labels=14), CohortSettings(kind="medmnist"))
+        MedMnist().scan(write(tmp_path, labels=14))
 
 
 def test_a_missing_array_is_named(tmp_path: Path) -> None:
@@ -54,4 +53,4 @@ def test_a_missing_array_is_named(tmp_path: Path) -> None:
         fewer = {name: arrays[name] for name in arrays if name != "val_labels"}
     np.savez(path, **fewer)
     with pytest.raises(InputError, match="val_labels missing; a MedMNIST file has train_images"):
-        medmnist.scan(path, CohortSettings(kind="medmnist"))
+        MedMnist().scan(path)

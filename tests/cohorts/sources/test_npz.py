@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 from silodp.cohorts.catalogue import Pictures, Unreadable
-from silodp.cohorts.sources import npz
+from silodp.cohorts.sources.npz import Npz
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 
 def read(path: Path, arrays: dict[str, Any], **settings: Any) -> tuple[Pictures, Any]:
     np.savez_compressed(path / "data.npz", **arrays)
-    catalogue = npz.scan(path / "data.npz", CohortSettings(kind="npz", **settings))
+    catalogue = Npz(**settings).scan(path / "data.npz")
     (scan,) = catalogue.scans
     return catalogue.read(scan), catalogue
 
@@ -176,11 +175,11 @@ def test_a_broken_file_and_a_pickle_are_refused(tmp_path: Path) -> None:
     np.savez_compressed(path, image=images(), label=np.arange(6))
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="cannot be read as an npz file"):
-        npz.scan(path, CohortSettings())
+        Npz().scan(path)
     np.savez(path, image=np.array([{"a": 1}], dtype=object), label=np.arange(1))
-    (scan,) = npz.scan(path, CohortSettings()).scans
+    (scan,) = Npz().scan(path).scans
     with pytest.raises(ValueError, match="image has objects; save it as"):
-        npz.scan(path, CohortSettings()).read(scan)
+        Npz().scan(path).read(scan)
     np.save(tmp_path / "data.npy", images())
     with pytest.raises(InputError, match="a single array"):
-        npz.scan(tmp_path / "data.npy", CohortSettings())
+        Npz().scan(tmp_path / "data.npy")

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from silodp.cohorts.catalogue import Catalogue, Unreadable
-from silodp.cohorts.sources.prostate import scan
+from silodp.cohorts.sources.prostate import Prostate
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 AS_STORED = np.diag([-0.5, -0.5, 3.0, 1.0])  # columns to the left hand, rows to the back
 VOLUME = np.random.default_rng(0).integers(1, 900, (8, 6, 5)).astype(np.int16)
@@ -63,7 +62,7 @@ def close(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
-    return scan(root, CohortSettings(kind="prostate", path=str(root), **settings).filled())
+    return Prostate(path=str(root), **settings).scan(root)
 
 
 def problems(catalogue: Catalogue) -> dict[str, str]:

@@ -12,9 +12,8 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from silodp.cohorts.catalogue import Catalogue, Unreadable
-from silodp.cohorts.sources.rsna_ich import SUBTYPES, scan
+from silodp.cohorts.sources.rsna_ich import SUBTYPES, RsnaIch
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 KINDS = (*SUBTYPES, "any")
 ROWS_HEADER = "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy"
@@ -54,7 +53,7 @@ def write_png(path: Path, grey: int = 7) -> None:
 
 
 def look(root: Path, **settings: object) -> Catalogue:
-    return scan(root, CohortSettings(kind="rsna-ich", path=str(root), **settings).filled())  # type: ignore[arg-type]
+    return RsnaIch(path=str(root), **settings).scan(root)  # type: ignore[arg-type]
 
 
 def refusal(root: Path) -> str:

@@ -17,12 +17,13 @@ from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
+from silodp.cohorts.kinds import MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom, read_dicom_image
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
@@ -41,7 +42,6 @@ from silodp.cohorts.sources.pairing import (
 from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
 from silodp.errors import InputError
 from silodp.files import open_plain
-from silodp.settings import CohortSettings
 
 _PARTS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -59,50 +59,56 @@ Features = Mapping[str, Mapping[str, Any]]
 _Scans = tuple[list[Scan], tuple[str, ...], list[Problem]]  # with the names of classes or masks
 
 
-def scan(root: Path, settings: CohortSettings) -> Catalogue:
-    """Looks at names only, and at `patients.csv`."""
-    pattern = patient_pattern(settings)
-    if not root.is_dir():
-        raise InputError(
-            f"cohort.path = {root}: a file, and cohort.kind = folder reads {_LAYOUTS}; give a folder"
-        )
-    below = files_below(root)
-    names, notes = _images(below, root)
-    found, problems = _located(names, root)
-    problems += below.problems
-    paired = _is_paired(found, root)
-    scans, classes, more = _of_pairs(root, found, settings) if paired else _of_classes(root, found)
-    problems += more
-    features: Features = {}
-    lists = (root / PATIENTS,) if PATIENTS in below.files else ()
-    for path in lists:
-        scans, features, more = _with_patients_csv(path, scans, needed=pattern is None)
+class Folder(MaskCohort):
+    """Folders of classes, or of images and masks."""
+
+    general: ClassVar[bool] = True
+    kind: Literal["folder"] = "folder"
+
+    def scan(self, root: Path) -> Catalogue:
+        """Looks at names only, and at `patients.csv`."""
+        pattern = patient_pattern(self)
+        if not root.is_dir():
+            raise InputError(
+                f"cohort.path = {root}: a file, and cohort.kind = folder reads {_LAYOUTS}; give a folder"
+            )
+        below = files_below(root)
+        names, notes = _images(below, root)
+        found, problems = _located(names, root)
+        problems += below.problems
+        paired = _is_paired(found, root)
+        scans, classes, more = _of_pairs(root, found, self) if paired else _of_classes(root, found)
         problems += more
-    scans, more = with_pattern(scans, pattern)
-    problems += more
-    if any(each.patient is None and not _is_dicom(each.name) for each in scans):
-        notes.append(
-            "the files do not tell patients: each image counts as one; set cohort.patient_pattern, or write "
-            f"{PATIENTS} with the columns {' and '.join(COLUMNS)}"
+        features: Features = {}
+        lists = (root / PATIENTS,) if PATIENTS in below.files else ()
+        for path in lists:
+            scans, features, more = _with_patients_csv(path, scans, needed=pattern is None)
+            problems += more
+        scans, more = with_pattern(scans, pattern)
+        problems += more
+        if any(each.patient is None and not _is_dicom(each.name) for each in scans):
+            notes.append(
+                "the files do not tell patients: each image counts as one; set cohort.patient_pattern, or "
+                f"write {PATIENTS} with the columns {' and '.join(COLUMNS)}"
+            )
+        notes += volume_notes(scans, self)
+        target: Literal["class", "mask"] = "mask" if paired else "class"
+        read = partial(_read, settings=self, features=features)
+        return Catalogue(
+            "folder",
+            root,
+            _layout(scans, paired),
+            target,
+            classes,
+            tuple(sorted(scans, key=lambda scan: scan.name)),
+            read,
+            tuple(sorted(problems, key=str)),
+            tuple(notes),
+            lists,
         )
-    notes += volume_notes(scans, settings)
-    target: Literal["class", "mask"] = "mask" if paired else "class"
-    read = partial(_read, settings=settings, features=features)
-    return Catalogue(
-        "folder",
-        root,
-        _layout(scans, paired),
-        target,
-        classes,
-        tuple(sorted(scans, key=lambda scan: scan.name)),
-        read,
-        tuple(sorted(problems, key=str)),
-        tuple(notes),
-        lists,
-    )
 
 
-def read_files(scan: Scan, settings: CohortSettings) -> Pictures:
+def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     """One image of any kind, with its class or with the masks in its further files."""
     image, masks = scan.files[0], scan.files[1:]
     only = bool(settings.with_mask_only)
@@ -116,7 +122,7 @@ def read_files(scan: Scan, settings: CohortSettings) -> Pictures:
     return with_masks(pictures, [_mask_numbers(mask) for mask in masks], settings.mask_labels, only)
 
 
-def _read(scan: Scan, settings: CohortSettings, features: Features) -> Pictures:
+def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
     pictures = read_files(scan, settings)
     more = features.get(scan.name, {})
     return replace(
@@ -258,7 +264,7 @@ def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(classes)
 
 
-def _of_pairs(root: Path, found: Sequence[Found], settings: CohortSettings) -> _Scans:
+def _of_pairs(root: Path, found: Sequence[Found], settings: MaskCohort) -> _Scans:
     images = [each for each in found if each.rest[0].lower() in IMAGES]
     masks = [each for each in found if each.rest[0].lower() in MASKS]
     problems = [

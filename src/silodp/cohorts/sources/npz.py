@@ -11,42 +11,52 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
+from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
 from silodp.errors import InputError
 from silodp.files import open_plain
-from silodp.settings import CohortSettings
+from silodp.settings import Count
 
 SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
 
-def scan(root: Path, settings: CohortSettings) -> Catalogue:
-    """The names and shapes are read here, the pixels later."""
-    with open_arrays(root) as arrays:
-        names = {name: _present(arrays, name) for name in NAMES}
-        if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
-            raise InputError(
-                f"cohort.path = {root}: it holds the arrays {', '.join(sorted(arrays))}; "
-                "an npz cohort has `image` and either `label` or `mask`"
-            )
-        target: Literal["mask", "class"] = "mask" if names["mask"] else "class"
-        if names["label"]:
-            labels = _column(arrays[names["label"]], names["label"], root)
-            classes = tuple(map(str, np.unique(labels).tolist()))
-        else:
-            stacked = arrays.shape(str(names["mask"]))[1:-2]
-            classes = tuple(map(str, settings.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
-    read = partial(_read, names=names, classes=classes, mask_labels=settings.mask_labels)
-    layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
-    place = root.resolve()  # which may be a link to anywhere
-    return Catalogue("npz", place.parent, layout, target, classes, (Scan(root.name, (place,)),), read)
+class Npz(FileCohort):
+    """One NumPy file of many images."""
+
+    takes: ClassVar[tuple[str, ...]] = (".npz",)
+    general: ClassVar[bool] = True
+    kind: Literal["npz"] = "npz"
+    mask_labels: tuple[Count, ...] | None = None
+    """A mask for each value; by default one mask of all above 0."""
+
+    def scan(self, root: Path) -> Catalogue:
+        """The names and shapes are read here, the pixels later."""
+        with open_arrays(root) as arrays:
+            names = {name: _present(arrays, name) for name in NAMES}
+            if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
+                raise InputError(
+                    f"cohort.path = {root}: it holds the arrays {', '.join(sorted(arrays))}; "
+                    "an npz cohort has `image` and either `label` or `mask`"
+                )
+            target: Literal["mask", "class"] = "mask" if names["mask"] else "class"
+            if names["label"]:
+                labels = _column(arrays[names["label"]], names["label"], root)
+                classes = tuple(map(str, np.unique(labels).tolist()))
+            else:
+                stacked = arrays.shape(str(names["mask"]))[1:-2]
+                classes = tuple(map(str, self.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
+        read = partial(_read, names=names, classes=classes, mask_labels=self.mask_labels)
+        layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
+        place = root.resolve()  # which may be a link to anywhere
+        return Catalogue("npz", place.parent, layout, target, classes, (Scan(root.name, (place,)),), read)
 
 
 class Arrays(Mapping[str, NDArray[Any]]):

@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from silodp.cohorts.catalogue import Problem, Scan
+from silodp.cohorts.kinds import FolderCohort, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM
 from silodp.cohorts.sources.limits import LEADS_OUT, NO_FILE, is_below
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti
 from silodp.cohorts.sources.pixels import PICTURES
 from silodp.errors import InputError
-from silodp.settings import CohortSettings
 
 IMAGES = {"image", "images", "imagestr"}
 MASKS = {"mask", "masks", "label", "labels", "labelstr", "segmentation", "segmentations"}
@@ -116,7 +116,7 @@ def without_ending(name: str) -> str:
     return name[: len(name) - len(ending)]
 
 
-def patient_pattern(settings: CohortSettings) -> re.Pattern[str] | None:
+def patient_pattern(settings: FolderCohort) -> re.Pattern[str] | None:
     """`cohort.patient_pattern`, or why it cannot be used."""
     if settings.patient_pattern is None:
         return None
@@ -141,7 +141,7 @@ def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[li
     return [replace(scan, patient=patient) for scan, patient in found if patient], problems
 
 
-def volume_notes(scans: Sequence[Scan], settings: CohortSettings) -> list[str]:
+def volume_notes(scans: Sequence[Scan], settings: MaskCohort) -> list[str]:
     """What is done with volumes that their owners may not expect."""
     volumes = [scan for scan in scans if is_nifti(scan.name)]
     notes = []

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
+from silodp.cohorts.kinds import MaskCohort
 from silodp.cohorts.sources.folder import read_files
 from silodp.cohorts.sources.nifti import is_nifti
 from silodp.cohorts.sources.pairing import (
@@ -35,7 +36,6 @@ from silodp.cohorts.sources.pairing import (
 )
 from silodp.errors import InputError
 from silodp.files import read_json
-from silodp.settings import CohortSettings
 
 LISTS = {"training": "train", "validation": "validation", "testing": "test"}
 _LAST_NUMBER = re.compile(r"(\d+)\D*$")
@@ -45,41 +45,49 @@ _WANTED = (
 )
 
 
-def scan(root: Path, settings: CohortSettings) -> Catalogue:
-    """Looks at names and lists only. Where there are lists, they say what belongs to the cohort."""
-    pattern = patient_pattern(settings)
-    if not root.is_dir():
-        raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
-    below = files_below(root)
-    lists, notes = _lists(root, below)
-    if lists:
-        scans, problems = _from_lists(root, lists)
-        layout = f"slices of {len(lists)} sites by json lists"
-        split = "parts as in the json lists"
-    else:
-        scans, problems, more_notes = _from_volumes(root, below)
-        notes += more_notes
-        layout = f"NIfTI volumes of {len({scan.hospital for scan in scans})} sites"
-        split = "split 50/25/25 as in the paper's text"
-    scans, more = with_pattern(scans, pattern)
-    notes += volume_notes(scans, settings)
-    if settings.shares is None:
-        notes.append(split)
-    return Catalogue(
-        "prostate",
-        root,
-        layout,
-        "mask",
-        tuple(map(str, settings.mask_labels or ("gland",))),
-        tuple(sorted(scans, key=lambda scan: scan.name)),
-        partial(_read, settings=settings),
-        tuple(sorted((*problems, *more, *below.problems), key=str)),
-        tuple(notes),
-        tuple(lists),
-    )
+class Prostate(MaskCohort):
+    """Prostate MRI of several sites."""
+
+    task: ClassVar[str | None] = "segmentation"
+    split: ClassVar[tuple[float, float, float]] = (0.5, 0.25, 0.25)  # as the paper's text
+    kind: Literal["prostate"] = "prostate"
+    with_mask_only: bool = True
+
+    def scan(self, root: Path) -> Catalogue:
+        """Looks at names and lists only. Where there are lists, they say what belongs to the cohort."""
+        pattern = patient_pattern(self)
+        if not root.is_dir():
+            raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
+        below = files_below(root)
+        lists, notes = _lists(root, below)
+        if lists:
+            scans, problems = _from_lists(root, lists)
+            layout = f"slices of {len(lists)} sites by json lists"
+            split = "parts as in the json lists"
+        else:
+            scans, problems, more_notes = _from_volumes(root, below)
+            notes += more_notes
+            layout = f"NIfTI volumes of {len({scan.hospital for scan in scans})} sites"
+            split = "split 50/25/25 as in the paper's text"
+        scans, more = with_pattern(scans, pattern)
+        notes += volume_notes(scans, self)
+        if self.shares is None:
+            notes.append(split)
+        return Catalogue(
+            "prostate",
+            root,
+            layout,
+            "mask",
+            tuple(map(str, self.mask_labels or ("gland",))),
+            tuple(sorted(scans, key=lambda scan: scan.name)),
+            partial(_read, settings=self),
+            tuple(sorted((*problems, *more, *below.problems), key=str)),
+            tuple(notes),
+            tuple(lists),
+        )
 
 
-def _read(scan: Scan, settings: CohortSettings) -> Pictures:
+def _read(scan: Scan, settings: MaskCohort) -> Pictures:
     pictures = read_files(scan, settings)
     number = _LAST_NUMBER.search(PurePosixPath(scan.name).stem)
     if is_nifti(scan.name) or number is None:

@@ -18,15 +18,16 @@ from functools import partial
 from io import TextIOWrapper
 from operator import itemgetter
 from pathlib import Path
-from typing import TextIO
+from typing import ClassVar, Literal, TextIO
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.kinds import Classes, FolderCohort, ImageSize
 from silodp.cohorts.sources.dicom import DICOM, read_dicom
 from silodp.cohorts.sources.pairing import Below, files_below, patient_pattern, with_pattern, without_ending
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
 from silodp.errors import InputError
 from silodp.files import open_plain
-from silodp.settings import CohortSettings
+from silodp.settings import Count
 
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")
 KAGGLE = ("ID", "Label")
@@ -57,49 +58,64 @@ class _Labels:
     wrong: dict[str, str] = field(default_factory=dict)
 
 
-def scan(root: Path, settings: CohortSettings) -> Catalogue:
-    """Reads the labels, and finds their images in one walk through the folders."""
-    pattern = patient_pattern(settings)
-    given = None
-    if root.is_file():
-        if root.suffix.lower() != ".csv":
-            raise InputError(f"cohort.path = {root}: give the folder of the images and the csv with labels")
-        root, given = root.parent, root.name
-    files = _files(root)
-    columns, tables = _choose(root, [given] if given else files.tables)
-    labels = _Labels()
-    for table, part in tables.items():
-        if columns == KAGGLE:
-            _read_kaggle(root / table, labels)
-        else:
-            _read_rows(root / table, part, labels)
-    images = files.dicom if files.dicom and (columns == KAGGLE or not files.pictures) else files.pictures
-    without_label = len(images.keys() - labels.subtypes.keys() - labels.wrong.keys())
-    if without_label == len(images):
-        raise InputError(
-            f"cohort.path = {root}: {next(iter(tables))} labels {len(labels.subtypes):,} images, but none of "
-            f"their files ({next(iter(labels.subtypes), 'ID_…')}.dcm or .png) is below that folder"
-            + files.below.in_words
+class RsnaIch(FolderCohort):
+    """CT slices of the RSNA haemorrhage challenge with their csv."""
+
+    takes: ClassVar[tuple[str, ...]] = ("folder", ".csv")
+    task: ClassVar[str | None] = "classification"
+    kind: Literal["rsna-ich"] = "rsna-ich"
+    hospitals: Count | None = 20
+    image_size: ImageSize | None = 224
+    channels: Literal[1, 3] | None = 3
+    """3: a CT window each."""
+    classes: Classes | None = 2
+    sample: Count | None = 25_000
+
+    def scan(self, root: Path) -> Catalogue:
+        """Reads the labels, and finds their images in one walk through the folders."""
+        pattern = patient_pattern(self)
+        given = None
+        if root.is_file():
+            if root.suffix.lower() != ".csv":
+                raise InputError(
+                    f"cohort.path = {root}: give the folder of the images and the csv with labels"
+                )
+            root, given = root.parent, root.name
+        files = _files(root)
+        columns, tables = _choose(root, [given] if given else files.tables)
+        labels = _Labels()
+        for table, part in tables.items():
+            if columns == KAGGLE:
+                _read_kaggle(root / table, labels)
+            else:
+                _read_rows(root / table, part, labels)
+        images = files.dicom if files.dicom and (columns == KAGGLE or not files.pictures) else files.pictures
+        without_label = len(images.keys() - labels.subtypes.keys() - labels.wrong.keys())
+        if without_label == len(images):
+            example = next(iter(labels.subtypes), "ID_…")
+            raise InputError(
+                f"cohort.path = {root}: {next(iter(tables))} labels {len(labels.subtypes):,} images, but "
+                f"none of their files ({example}.dcm or .png) is below that folder" + files.below.in_words
+            )
+        scans, problems = _match(root, images, labels)
+        scans, more = with_pattern(scans, pattern)
+        notes = []
+        if without_label:
+            notes.append(f"{without_label:,} image files have no label and are left out")
+        if images is files.pictures and pattern is None:
+            notes.append("only slices are known: slices of one patient may fall into two hospitals or parts")
+        return Catalogue(
+            "rsna-ich",
+            root,
+            f"RSNA-ICH, {'pictures' if images is files.pictures else 'DICOM'} with {', '.join(tables)}",
+            "class",
+            ("healthy", "diseased"),
+            tuple(scans),
+            partial(_read, channels=self.channels),
+            tuple(sorted((*problems, *more, *files.below.problems), key=lambda problem: problem.name)),
+            tuple(notes),
+            tuple(root / table for table in tables),
         )
-    scans, problems = _match(root, images, labels)
-    scans, more = with_pattern(scans, pattern)
-    notes = []
-    if without_label:
-        notes.append(f"{without_label:,} image files have no label and are left out")
-    if images is files.pictures and pattern is None:
-        notes.append("only slices are known: slices of one patient may fall into two hospitals or parts")
-    return Catalogue(
-        "rsna-ich",
-        root,
-        f"RSNA-ICH, {'pictures' if images is files.pictures else 'DICOM'} with {', '.join(tables)}",
-        "class",
-        ("healthy", "diseased"),
-        tuple(scans),
-        partial(_read, channels=settings.channels),
-        tuple(sorted((*problems, *more, *files.below.problems), key=lambda problem: problem.name)),
-        tuple(notes),
-        tuple(root / table for table in tables),
-    )
 
 
 def _read(scan: Scan, channels: int | None) -> Pictures:

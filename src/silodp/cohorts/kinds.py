@@ -1,0 +1,218 @@
+"""Where a cohort comes from: each kind is one class with its settings and its code.
+
+docs/data.md says what each kind expects at `path`. Kinds of files stand in `sources/`, made-up ones in
+`synthetic_mri.py` and `synthetic_ct.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from silodp.errors import InputError
+from silodp.settings import Count, Positive, Rule
+
+if TYPE_CHECKING:
+    from silodp.cohorts.catalogue import Catalogue, OnRead
+    from silodp.cohorts.cohort import Cohort
+
+ImageSize = Annotated[int, Field(ge=16, le=1024)]
+Classes = Annotated[int, Field(ge=2)]
+Seed = Annotated[int, Field(ge=0)]
+Partition = Literal["given", "patients", "equal", "sizes", "dirichlet", "feature"]
+
+
+class CohortSettings(Rule):
+    """Which data the hospitals hold.
+
+    Attributes:
+        task: the only one that it can serve; None: that depends on what it holds.
+    """
+
+    section: ClassVar[str] = "cohort"
+    key: ClassVar[str] = "kind"
+    usual: ClassVar[str] = "synthetic-mri"
+    task: ClassVar[str | None] = None
+    kind: str
+    hospitals: Count | None = None
+    """How many; by default as the files name."""
+    classes: Classes | None = None
+    """How many there are; the network's size follows. By default as many as the hospitals' labels show, which
+    ε then does not cover."""
+
+    def load(self, on_read: OnRead | None = None) -> Cohort:
+        """The data, not yet checked.
+
+        Args:
+            on_read: told how many files of how many have been decoded, where any must be.
+        """
+        raise NotImplementedError
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the hospitals are made up or dealt out, once the experiment is resolved."""
+        return False
+
+    @property
+    def files(self) -> str | None:
+        """Where its files are; None where it has none."""
+        return None
+
+
+class CustomCohort(CohortSettings):
+    """One that was given from Python."""
+
+    kind: Literal["custom"] = "custom"
+
+    def load(self, on_read: OnRead | None = None) -> Cohort:
+        raise InputError(
+            "cohort.kind = custom: this experiment was given its data from Python; "
+            "run it with silodp.train(experiment, cohort=…)"
+        )
+
+
+class SyntheticCohort(CohortSettings):
+    """Made-up images, the same for the same seed."""
+
+    hospitals: Count = 6
+    slices: Count = 480
+    """For training, over all hospitals."""
+    image_size: ImageSize = 64
+    seed: Seed = 0
+    """Apart from the run's seed: other chance, same hospitals."""
+
+    def draw(self) -> Cohort:
+        raise NotImplementedError
+
+    def load(self, on_read: OnRead | None = None) -> Cohort:
+        return _drawn(self)
+
+    @property
+    def simulated(self) -> bool:
+        return True
+
+
+@lru_cache(maxsize=1)  # for runs on the same data, as in the demo
+def _drawn(settings: SyntheticCohort) -> Cohort:
+    return settings.draw()
+
+
+class StoredCohort(CohortSettings):
+    """Images of files; where these name no hospital, images are dealt out to some."""
+
+    only_with: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "sizes": ("partition", "sizes"),
+        "alpha": ("partition", "dirichlet"),
+        "feature": ("partition", "feature"),
+    }
+    path: str | None = None
+    """A folder or a file."""
+    image_size: ImageSize | None = None
+    """Width and height in pixels; by default as the files are."""
+    channels: Literal[1, 3] | None = None
+    """By default as the files are."""
+    patient_ids: Literal["global", "local"] = "global"
+    """local: one id in two hospitals is two people."""
+    partition: Partition | None = None
+    """Hospitals as the files name them (given), or dealt out; by default given where they name any, else
+    equal."""
+    sizes: tuple[Positive, ...] | None = None
+    """partition = sizes: of the hospitals, relative to each other."""
+    alpha: Positive | None = None
+    """partition = dirichlet: small for hospitals with unlike classes; by default 0.5."""
+    feature: str | None = None
+    """partition = feature: a hospital for each of its values, such as scanner."""
+    shares: tuple[Positive, Positive, Positive] | None = None
+    """Of train, validation and test; by default as the files say, else 0.6, 0.2, 0.2."""
+    torn_patients: Literal["refuse", "keep"] = "refuse"
+    """Whom the files put into two parts, in one hospital."""
+    seed: Seed = 0
+    """Of the dealing, apart from the run's seed: other chance, same hospitals."""
+
+    @property
+    def simulated(self) -> bool:
+        return self.partition not in (None, "given")
+
+    @property
+    def files(self) -> str | None:
+        return self.path
+
+    @property
+    def root(self) -> Path:
+        """Where its files are, or how to say it."""
+        if self.path is None:
+            raise InputError(
+                f"cohort.path: cohort.kind = {self.kind} reads files; say where with --set cohort.path=…"
+            )
+        root = Path(self.path).expanduser()
+        if not root.exists():
+            raise InputError(f"cohort.path = {self.path}: nothing is there")
+        return root
+
+    def load(self, on_read: OnRead | None = None) -> Cohort:
+        from silodp.cohorts.loading import load_files
+
+        return load_files(self, on_read)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_alpha(cls, tree: Any) -> Any:
+        return (
+            {"alpha": 0.5, **tree}
+            if isinstance(tree, dict) and tree.get("partition") == "dirichlet"
+            else tree
+        )
+
+
+class PreparedCohort(StoredCohort):
+    """A folder that `silodp data prepare` wrote."""
+
+    kind: Literal["prepared"] = "prepared"
+
+
+class FileCohort(StoredCohort):
+    """Images that are decoded once and kept in the cache. A kind of files is a class with `scan`.
+
+    Attributes:
+        takes: what `path` leads to: "folder", or the endings of one file.
+        general: whether it takes what others do, too: then it is tried last.
+        split: the shares of train, validation and test where neither settings nor files say them.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("folder",)
+    general: ClassVar[bool] = False
+    split: ClassVar[tuple[float, float, float]] = (0.6, 0.2, 0.2)
+    storage: Literal["uint8", "float16"] = "uint8"
+    """Of decoded images."""
+    skip_unreadable: bool = False
+    """Leave out what cannot be used, instead of refusing all."""
+    cache: str | None = None
+    """Where decoded images are kept; by default silodp in XDG_CACHE_HOME or ~/.cache."""
+
+    def scan(self, root: Path) -> Catalogue:
+        """What lies at `root`, from names, lists and csv files alone; InputError where none of its kind."""
+        raise NotImplementedError
+
+
+class FolderCohort(FileCohort):
+    """One file an image or a scan."""
+
+    sample: Count | None = None
+    """Draw so many files, classes evened out; by default all."""
+    patient_pattern: str | None = None
+    """A regular expression: its group is the patient in a file's path."""
+
+
+class MaskCohort(FolderCohort):
+    """One file an image or a scan, with masks beside it."""
+
+    image_size: ImageSize | None = 256
+    channels: Literal[1, 3] | None = 1
+    mask_labels: tuple[Count, ...] | None = None
+    """A mask for each value; by default one mask of all above 0."""
+    with_mask_only: bool = False
+    """Leave out slices without a mask."""

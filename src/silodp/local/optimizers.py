@@ -1,0 +1,89 @@
+"""How an intermediary trains: each local optimizer is one class with its settings and its code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from silodp.settings import Positive, Rule
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+class LocalSettings(Rule):
+    """How an intermediary trains in one round.
+
+    Attributes:
+        counts_steps: whether the optimizer's state has PyTorch's «step».
+    """
+
+    section: ClassVar[str] = "local"
+    key: ClassVar[str] = "optimizer"
+    usual: ClassVar[str] = "adam"
+    counts_steps: ClassVar[bool] = False
+    optimizer: str
+    learning_rate: Positive = 1e-3
+    state: Literal["kept", "fresh"] = "kept"
+    """kept: each intermediary's moments live on across rounds."""
+    epochs: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """A fraction takes that part of the steps, at least one."""
+    batch_size: Annotated[int, Field(ge=2)] = 8
+    augmentation: Literal["none", "affine-flip"] = "none"
+
+    def make(self, parameters: nn.Parameter) -> Optimizer:
+        """PyTorch's optimizer of one flat parameter, changed in place."""
+        raise NotImplementedError
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """The (d,) tensors in the optimizer's state, by PyTorch's names."""
+        return ()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether anything lives on at the hospitals from round to round."""
+        return self.state == "kept" and bool(self.moments)
+
+    def reach(self, steps: int) -> float:
+        """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020)."""
+        return float(steps)
+
+
+class Adam(LocalSettings):
+    """Adam or AMSGrad; as in the authors' program, FedNova counts its steps alone."""
+
+    counts_steps: ClassVar[bool] = True
+    optimizer: Literal["adam"] = "adam"
+    amsgrad: bool = True
+
+    def make(self, parameters: nn.Parameter) -> Optimizer:
+        import torch
+
+        return torch.optim.Adam([parameters], self.learning_rate, amsgrad=self.amsgrad, fused=True)
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
+
+
+class SGD(LocalSettings):
+    """Plain steps, or with momentum."""
+
+    optimizer: Literal["sgd"] = "sgd"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+
+    def make(self, parameters: nn.Parameter) -> Optimizer:
+        import torch
+
+        return torch.optim.SGD([parameters], self.learning_rate, self.momentum, fused=True)
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        return ("momentum_buffer",) if self.momentum else ()
+
+    def reach(self, steps: int) -> float:
+        """With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ)."""
+        return sum((1 - self.momentum**k) / (1 - self.momentum) for k in range(1, steps + 1))

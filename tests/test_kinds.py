@@ -1,0 +1,196 @@
+"""A cohort, a network, a local optimizer, a norm layer, a task: each is one object, here or anywhere."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from silodp import Experiment, InputError, train
+from silodp.cli.commands import app
+from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan
+from silodp.cohorts.kinds import CohortSettings, FileCohort
+from silodp.experiment import RULES
+from silodp.local.optimizers import LocalSettings
+from silodp.models.kinds import ModelSettings
+from silodp.models.norm import NORMS, Norm
+from silodp.tasks import TASKS, Task
+from silodp.tasks.classification import CLASSIFICATION
+
+
+class Blocks(FileCohort):
+    """Bare numbers: hospital, patient, class, then 16 × 16 bytes an image, one image after the other."""
+
+    takes: ClassVar[tuple[str, ...]] = (".blocks",)
+    task: ClassVar[str | None] = "classification"
+    kind: Literal["tests-blocks"] = "tests-blocks"
+    turned: bool = False
+    """Upside down."""
+
+    def scan(self, root: Path) -> Catalogue:
+        return Catalogue(
+            self.kind, root.parent, "a file of blocks", "class", ("no", "yes"),
+            (Scan(root.name, (root,)),), self._read,
+        )  # fmt: skip
+
+    def _read(self, scan: Scan) -> Pictures:
+        found = np.fromfile(scan.files[0], np.uint8).reshape(-1, 3 + 256)
+        rows = tuple(
+            Row(f"{scan.name}#{number}", f"H{hospital}", f"P{patient}", size=(16, 16))
+            for number, (hospital, patient) in enumerate(found[:, :2].tolist())
+        )
+        images = found[:, 3:].reshape(-1, 1, 16, 16)
+        return Pictures(images[:, :, ::-1] if self.turned else images, found[:, 2], rows)
+
+
+class Linear(ModelSettings):
+    """One layer over all pixels."""
+
+    kind: Literal["tests-linear"] = "tests-linear"
+    side: int = 16
+
+    def make(self, channels: int, outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(channels * self.side**2, outputs))
+
+
+class Signs(LocalSettings):
+    """Plain steps, from outside the package."""
+
+    optimizer: Literal["tests-signs"] = "tests-signs"
+
+    def make(self, parameters: nn.Parameter) -> torch.optim.Optimizer:
+        return torch.optim.SGD([parameters], self.learning_rate)
+
+
+def blocks(path: Path, hospitals: int = 2, each: int = 24) -> Path:
+    rng = np.random.default_rng(0)
+    rows = []
+    for hospital in range(hospitals):
+        for number in range(each):
+            label = number % 2
+            image = rng.integers(0, 100, (16, 16)) + 150 * label * (np.arange(16) < 8)[:, None]
+            rows.append(np.concatenate([[hospital, 100 * hospital + number // 2, label], image.ravel()]))
+    np.concatenate(rows).astype(np.uint8).tofile(path)
+    return path
+
+
+def test_a_kind_of_files_from_outside_is_checked_trained_on_and_prepared(tmp_path: Path) -> None:
+    path = blocks(tmp_path / "data.blocks")
+    done = CliRunner().invoke(app, ["data", "check", str(path), "--set", "turned=true", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["images"], list(found["hospitals"])) == ("tests-blocks", 48, ["H0", "H1"])
+    changes = [
+        "cohort.kind=tests-blocks",
+        f"cohort.path={path}",
+        "model.kind=tests-linear",
+        "task=classification",
+    ]
+    changes += [
+        "local.optimizer=tests-signs",
+        "local.learning_rate=0.1",
+        "rounds=2",
+        "intermediaries.rule=fixed",
+    ]
+    experiment = Experiment.build({}, [*changes, f"cohort.cache={tmp_path / 'cache'}"])
+    result = train(experiment, out=tmp_path / "run", device="cpu")
+    assert result.test["auc"] > 0.9  # a half of the image is 150 brighter
+    again = Experiment.load(tmp_path / "run/experiment.toml")
+    assert isinstance(again.cohort, Blocks)
+    assert isinstance(again.model, Linear)
+    assert again.model.side == 16
+    done = CliRunner().invoke(app, ["data", "prepare", str(path), "--out", str(tmp_path / "ready")])
+    assert done.exit_code == 0, done.output
+    ready = Experiment.build({}, [*changes[2:], "cohort.kind=prepared", f"cohort.path={tmp_path / 'ready'}"])
+    assert train(ready, out=tmp_path / "other", device="cpu").test.keys() == result.test.keys()
+
+
+def test_what_a_kind_from_outside_has_is_listed_and_nothing_else_is_taken(tmp_path: Path) -> None:
+    listed = CliRunner().invoke(app, ["settings", "cohort"]).stdout
+    assert "cohort.turned = false: Upside down." in listed
+    with pytest.raises(InputError, match=r"cohort\.turned = True: not a setting of cohort\.kind = npz"):
+        CohortSettings.of(kind="npz", turned=True)
+    with pytest.raises(
+        InputError, match=r"task = segmentation with cohort.kind = tests-blocks: set task=class"
+    ):
+        Experiment(cohort={"kind": "tests-blocks", "path": str(tmp_path)})
+
+
+def test_a_norm_layer_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(channels: int, affine: bool) -> nn.Module:
+        return nn.Identity()
+
+    with pytest.raises(InputError, match=r"model\.norm = 'none': .*choose one of batch, group, instance"):
+        Experiment(model={"norm": "none"})
+    monkeypatch.setitem(NORMS, "none", Norm(none))
+    network = Experiment(model={"norm": "none", "levels": 1, "features": 2}).model.make(1, 1)
+    assert any(isinstance(layer, nn.Identity) for layer in network.modules())
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
+    monkeypatch.setitem(NORMS, "mixing", Norm(none, mixes_images=True))
+    with pytest.raises(
+        InputError, match=r"model\.norm = mixing with privacy\.level = sample: it mixes images"
+    ):
+        Experiment(model={"norm": "mixing"}, privacy={"level": "sample"})
+
+
+def test_a_task_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hinge(logits: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.multi_margin_loss(logits, labels.long())
+
+    with pytest.raises(InputError, match="task = 'margins': choose one of segmentation, classification"):
+        Experiment(task="margins")
+    own = {**vars(CLASSIFICATION), "name": "margins", "loss": hinge, "model": "tests-linear"}
+    monkeypatch.setitem(TASKS, "margins", Task(**own | {"cohort": "npz"}))
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    images = rng.integers(0, 100, (60, 16, 16)) + 150 * labels[:, None, None] * (np.arange(16) < 8)[:, None]
+    np.savez(tmp_path / "data.npz", image=images.astype(np.uint8), label=labels, patient=np.arange(60))
+    changes = {
+        "cohort.path": str(tmp_path / "data.npz"),
+        "cohort.hospitals": 2,
+        "rounds": 2,
+        "cohort.classes": 2,
+    }
+    experiment = Experiment.build({"task": "margins"}, changes | {"cohort.cache": str(tmp_path / "cache")})
+    assert (experiment.cohort.kind, experiment.model.kind) == ("npz", "tests-linear")
+    assert "auc" in train(experiment, out=tmp_path / "run", device="cpu").test
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"local": {"momentum": 0.5}}, "local.momentum = 0.5: not a setting of local.optimizer = adam"),
+        ({"local": {"optimizer": "sgd", "amsgrad": True}}, "local.amsgrad = True: not a setting of"),
+        ({"model": {"growth": 4}}, "model.growth = 4: not a setting of model.kind = unet"),
+        ({"cohort": {"path": "x"}}, "cohort.path = 'x': not a setting of cohort.kind = synthetic-mri"),
+        ({"cohort": {"kind": "npz", "slices": 3}}, "cohort.slices = 3: not a setting of cohort.kind = npz"),
+        ({"cohort": {"kind": "npz", "alpha": 3}}, "cohort.alpha = 3.0 with cohort.partition = its default"),
+        ({"cohort": {"kind": "npz", "sizes": [1], "partition": "equal"}}, "set cohort.partition=sizes"),
+        ({"cohort": {"kind": "npz", "classes": 3}}, "cohort.classes = 3 with task = segmentation"),
+        ({"privacy": {"sample_clip_bound": 2.0}}, "privacy.sample_clip_bound = 2.0 with privacy.level"),
+        ({"privacy": {"image_delta": 0.1}}, "privacy.image_delta = 0.1 with privacy.level = client"),
+        ({"privacy": {"may_stay_away": 1}}, "privacy.may_stay_away = 1 with privacy.noise = central"),
+    ],
+)  # fmt: skip
+def test_what_would_be_ignored_is_refused(tree: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Experiment(**tree)
+    assert words in str(caught.value)
+
+
+def test_every_choice_and_setting_is_listed() -> None:
+    listed = CliRunner().invoke(app, ["settings"]).stdout
+    for section, base in RULES.items():
+        for name, rule in base.known.items():
+            assert f"  {section}.{base.key} = {name}" in listed
+            for field in rule.model_fields:
+                assert f"  {section}.{field}" in listed
+    tree = json.loads(CliRunner().invoke(app, ["settings", "--json"]).stdout)
+    assert tree["privacy"]["settings"]["entropy"]["values"] == ["seed", "system"]
+    assert tree["clipping"]["choices"]["quantile"]["settings"]["bit_share"]["default"] == 0.05
+    done = CliRunner().invoke(app, ["settings", "clip"])
+    assert "clip: no such section; there are experiment, cohort, model" in str(done.exception)
