@@ -79,7 +79,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
 def _predictions(
     cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
 ) -> Predictions:
-    classes = [str(name) for name in run.cohort["classes"]]
+    classes = run.classes
     if run.experiment.task == "segmentation":
         gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None
         return Predictions(gallery=gallery)
