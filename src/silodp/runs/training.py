@@ -175,6 +175,7 @@ class _Run:
             description = describe(self.parts.cohort, self.experiment.cohort.classes)
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
+            # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
             return self._result(folder, ledger, cast(CohortInShort, in_short(description)))
         finally:
             torch.set_num_threads(threads)

@@ -20,7 +20,6 @@ from silodp.runs.schema import read_as
 from silodp.studies.study import Cell, Found, Plan, Study
 from silodp.studies.workers import worker_pool
 
-
 OnCell = Callable[[str, int, int], None]
 """Told which cell has just ended, how many have, and how many there are."""
 
