@@ -31,6 +31,7 @@ import torch
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.privacy.ledger import Ledger, read_ledger
+from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
 
 BASE: dict[str, Any] = {
@@ -227,7 +228,8 @@ class Kind:
         found = list(statement.problems)
         events = read_ledger(self.folder / "ledger.jsonl").events
         updates = Counter(event.round for event in events if event.released == "model update")
-        planned = json.loads((self.folder / "summary.json").read_text())["rounds"]
+        summary = RunFolder(self.folder).summary()
+        planned = summary["rounds"] if summary else 0
         tally.redone += sum(updates.values()) - len(updates)
         if sorted(updates) != list(range(1, max(updates) + 1)) or max(updates) < planned:
             found.append(f"rounds in the ledger: {sorted(updates)}, in the summary: {planned}")

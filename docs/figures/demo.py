@@ -5,7 +5,6 @@ python docs/figures/demo.py runs/demo-1
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -21,6 +20,9 @@ from silodp.cli.demo import demo_experiments
 from silodp.cohorts import load_cohort
 from silodp.local.trainer import network_input
 from silodp.models import build_model
+from silodp.privacy.events import UNITS
+from silodp.runs.folder import RunFolder
+from silodp.runs.schema import Summary, read_as
 from silodp.runs.wording import show_epsilon
 
 COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97")
@@ -34,11 +36,9 @@ def main() -> None:
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     axes = left.subplots()
     for (title, run), colour in zip(runs.items(), COLOURS, strict=True):
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").open()]
-        epsilon = json.loads((run / "summary.json").read_text())["epsilon"]
-        units = {unit: epsilon[unit] for unit in ("hospital", "intermediary")}
-        spent = {unit: show_epsilon(float("inf") if v is None else v) for unit, v in units.items()}
-        dice = [line["validation"]["mean"]["dice"] for line in lines]
+        epsilon = read_as(Summary, run / "summary.json", "make the demo again")["epsilon"]
+        spent = {unit: show_epsilon(epsilon[unit]) for unit in UNITS}
+        dice = [line["validation"]["mean"]["dice"] for line in RunFolder(run).metrics()]
         label = f"{title}\nε, a hospital: {spent['hospital']}\nε, an intermediary: {spent['intermediary']}"
         axes.plot(range(1, len(dice) + 1), dice, color=colour, lw=2, label=label)
     axes.set(xlabel="round", ylabel="Dice on validation slices, mean over hospitals", ylim=(0, 1))

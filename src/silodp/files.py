@@ -143,19 +143,6 @@ def to_json(content: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(content), indent=indent)
 
 
-def read_object(path: Path, *keys: str, way_out: str) -> dict[str, Any]:
-    """A JSON object with these keys; anything else is refused with the way out."""
-    try:
-        content = read_json(path)
-    except InputError:
-        raise
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or not content.keys() >= set(keys):
-        raise InputError(f"{path}: damaged; {way_out}")
-    return content
-
-
 def _plain(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}

@@ -152,7 +152,9 @@ def test_a_round_is_described_hospital_first_and_says_what_is_not_covered() -> N
     record = {
         "validation": {"mean": {"dice": 0.5}}, "clip_bound": 0.25,
         "intermediaries": 3, "intermediaries_capped": True,
-        "epsilon": {"hospital": 1234.56, "intermediary": float("inf"), "covers_everything": False},
+        "epsilon": {
+            "hospital": 1234.56, "intermediary": float("inf"), "covers_everything": False, "withdrawn": "",
+        },
     }  # fmt: skip
     assert describe_round(record) == (
         "dice 0.500  v 3 (capped)  C 0.25  ε hospital 1,234.6, intermediary ∞  (not all covered)"

@@ -692,16 +692,13 @@ def test_names_of_settings_do_not_break_inside_words(browser: Browser, pages: di
     assert "privacy.noise_multiplier" in [name.replace("\n", "") for name in names]
 
 
-def test_the_version_that_trained_it_is_named_where_it_is_known(
+def test_the_version_that_trained_it_is_named(
     browser: Browser, runs: dict[str, Path], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs["ct"], run)
-    for said, expected in (("0.5.0 (commit 1a2b3c4)", True), (None, False)):
-        told = {key: value for key, value in summary(run).items() if key != "silodp"}
-        (run / "summary.json").write_text(json.dumps(told | ({"silodp": said} if said else {})))
-        browser.open(make_report([run], tmp_path / "report.html", images=False))
-        text = browser.text("section:last-of-type")
-        assert "Run it again" in text
-        assert ("was trained with silodp 0.5.0 (commit 1a2b3c4)" in text) is expected
-        assert ("trained with" in text) is expected
+    (run / "summary.json").write_text(json.dumps(summary(run) | {"silodp": "0.5.0 (commit 1a2b3c4)"}))
+    browser.open(make_report([run], tmp_path / "report.html", images=False))
+    text = browser.text("section:last-of-type")
+    assert "Run it again" in text
+    assert "was trained with silodp 0.5.0 (commit 1a2b3c4)" in text

@@ -16,6 +16,7 @@ from silodp.cohorts import load_cohort
 from silodp.report import pictures, predictions
 from silodp.report.predictions import predict
 from silodp.report.reading import Run, read_runs
+from silodp.runs.build import trained
 from silodp.tasks import task_named
 
 TREES: dict[str, dict[str, Any]] = {
@@ -55,11 +56,11 @@ def pixels_of(picture: pictures.Picture) -> np.ndarray:
 def test_the_model_is_that_of_the_run(run: Run) -> None:
     """Its metrics on the test images, hospital by hospital, are those of summary.json to the last digit."""
     cohort = load_cohort(run.experiment.cohort)
-    trainer, parameters = predictions._model(run, cohort)
+    trainer = trained(run.experiment, cohort, run.folder)
     task = task_named(run.experiment.task)
     assert run.summary is not None
     for hospital in cohort.hospitals:
-        logits = torch.from_numpy(predictions._logits(trainer, parameters, hospital)).float()
+        logits = torch.from_numpy(predictions._logits(trainer, hospital)).float()
         found = task.metrics(logits, hospital.test.targets)
         assert found == pytest.approx(run.summary["test"]["last"]["hospitals"][hospital.name], nan_ok=True)
 

@@ -54,14 +54,14 @@ def lines(run: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("summary.json", {}, r"summary\.json: test is missing; restore the file, or remove it"),
+        ("summary.json", {}, r"summary\.json: experiment is missing; restore the file, or remove it"),
         ("summary.json", [], r"summary\.json: damaged; restore the file, or remove it"),
         (
             "metrics.jsonl",
             {"round": 1},
-            r"metrics\.jsonl, line 1: intermediaries is missing; restore the file",
+            r"metrics\.jsonl, line 1: applied is missing; restore the file",
         ),
-        ("cohort.json", {"images": 45}, r"cohort\.json: channels is missing; restore the file, or remove it"),
+        ("cohort.json", {"images": 45}, r"cohort\.json: cohort is missing; restore the file, or remove it"),
     ],
 )
 def test_what_is_missing_is_named(name: str, content: Any, says: str, run: Path) -> None:

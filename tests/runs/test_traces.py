@@ -173,15 +173,17 @@ def _other_seed(folder: Path) -> None:
     path.write_text(path.read_text().replace("seed = 0", "seed = 9"))
 
 
+def _another_round(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"round": 3,', '"round": 4,'))
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
         (lambda folder: None, ""),
         (_other_seed, "another experiment"),
-        (
-            lambda folder: (folder / "metrics.jsonl").write_text('{"round": 4, "intermediaries": 2}\n'),
-            "round 4",
-        ),
+        (_another_round, "round 4"),
         (lambda folder: (folder / "checkpoint.pt").write_bytes(b"?"), "not a checkpoint"),
     ],
     ids=["in order", "experiment", "metrics", "checkpoint"],

@@ -271,7 +271,7 @@ def test_epsilon_of_a_round_redone_does_not_count_later_rounds(
     [
         ("checkpoint.pt", None, "its checkpoint is gone"),
         ("checkpoint.pt", b"garbage", "not a checkpoint"),
-        ("metrics.jsonl", b"garbage\n", "line 1: not a round"),
+        ("metrics.jsonl", b"garbage\n", "line 1: damaged"),
         ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),
     ],
 )

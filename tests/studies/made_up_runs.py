@@ -19,6 +19,30 @@ SIZES = (40, 24, 29, 25, 40, 83)
 """Training images of made-up hospitals."""
 
 
+EPSILON: dict[str, Any] = {
+    "hospital": 20.0, "intermediary": 10.0, "replace_one": {"hospital": 40.0, "intermediary": 20.0},
+    "accountant": "exact", "covers_everything": False, "withdrawn": "", "image": None, "amplified": False,
+}  # fmt: skip
+ROUND: dict[str, Any] = {
+    "round": 1, "applied": True, "intermediaries": 1, "intermediaries_capped": False, "clip_bound": 1.0,
+    "noise_std": 0.1, "xi": None, "phi": None, "lambda": None, "cosine_std": None, "train_loss": None,
+    "epsilon": EPSILON, "validation": {"mean": {}, "hospitals": {}}, "participants": [], "absent": {},
+    "ignored": [], "images": 100, "training_seconds": 1.0, "seconds": 1.0, "ledger": "",
+}  # fmt: skip
+TEST: dict[str, Any] = {"round": 1, "mean": {}, "hospitals": {}}
+COHORT = {"cohort": "made-up", "images": 100, "classes_counted": False, "whole_patients": True}
+SUMMARY: dict[str, Any] = {
+    "experiment": "made-up", "task": "segmentation", "headline": "dice",
+    "cohort": COHORT | {"hospitals": 6, "left_out": 0}, "members": 6, "rounds": 1, "parameters": 10_000,
+    "epsilon": EPSILON, "delta": 0.1, "image_delta": None,
+    "noise_multiplier": {"hospital": 1.0, "intermediary": 1.0}, "intermediaries": 1, "budget": None,
+    "stopped": None, "test": {"last": TEST, "best": TEST}, "best_round": 1, "not_covered_by_epsilon": [],
+    "wall_seconds": 1.0, "training_seconds": 1.0, "images_per_second": 1.0, "device": "none", "torch": "0",
+    "silodp": "0.1.0", "ledger": "", "model": "",
+}  # fmt: skip
+"""What a run writes, to be changed."""
+
+
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all test files of a session put their studies, so that these find each other's runs."""
     folder = tmp_path_factory.getbasetemp() / "shared-studies"
@@ -30,26 +54,16 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
     """A finished run with these lines in metrics.jsonl (numbered from 1) and these facts in summary.json."""
     run = folder / "runs" / cell.folder_name
     run.mkdir(parents=True, exist_ok=True)
-    usual = {"applied": True, "intermediaries": 1, "intermediaries_capped": False, "clip_bound": 1.0}
-    usual |= dict.fromkeys(("xi", "phi", "lambda", "cosine_std"))
-    records = [usual | {"round": number} | line for number, line in enumerate(lines, 1)]
+    records = [ROUND | {"round": number} | line for number, line in enumerate(lines, 1)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    test = {"mean": {"dice": 0.5, "iou": 0.4} | dict(summary.pop("test", {})), "hospitals": {}}
+    test = TEST | {"mean": {"dice": 0.5, "iou": 0.4} | dict(summary.pop("test", {}))}
     facts = {
-        "cohort": {"cohort": "made-up", "images": 100, "hospitals": 6},
-        "members": 6,
         "rounds": len(lines),
-        "parameters": 10_000,
-        "epsilon": {"hospital": 20.0, "intermediary": 10.0, "covers_everything": False},
-        "delta": 0.1,
         "intermediaries": records[-1]["intermediaries"],
         "test": {"last": test, "best": test},
-        "best_round": 1,
-        "wall_seconds": 1.0,
-        "device": "none",
-        "torch": "0",
+        "epsilon": EPSILON | summary.pop("epsilon", {}),
     }
-    (run / "summary.json").write_text(to_json(facts | summary))
+    (run / "summary.json").write_text(to_json(SUMMARY | facts | summary))
     return Found(cell, run)
 
 
@@ -85,7 +99,10 @@ def fabricate(
         one = made_up(
             out, cell, lines, test=metrics(cell), epsilon=epsilon, rounds=rounds, parameters=1000
         )  # fmt: skip
-        hospitals = {f"H{size}-{number}": {"train": {"images": size}} for number, size in enumerate(SIZES)}
-        (one.folder / "cohort.json").write_text(json.dumps({"hospitals": hospitals}))
+        parts = ("train", "validation", "test")
+        held = [{part: {"images": size, "classes": {}} for part in parts} for size in SIZES]
+        shape = {"channels": 1, "size": [8, 8], "storage": "uint8", "target": "mask", "classes": ["prostate"]}
+        hospitals = {f"H{SIZES[number]}-{number}": its for number, its in enumerate(held)}
+        (one.folder / "cohort.json").write_text(json.dumps(COHORT | shape | {"hospitals": hospitals}))
         found.append(one)
     return found

@@ -26,11 +26,13 @@ def attacked(
     for one in found:
         z, split = one.cell.columns["z"], one.cell.columns["intermediaries"] == "with"
         name = ("intermediaries" if split else "DP-FedAvg") if z else "own network"
-        views = {name: {"ssim": ssim(one.cell), "psnr": 11.5, "baseline_ssim": baseline}}
+        views = {name: {"ssim": ssim(one.cell), "psnr": 11.5, "baseline_ssim": baseline, "images": {}}}
         if control is not None:
-            views["control"] = {"ssim": control, "psnr": 20.0, "baseline_ssim": baseline}
+            views["control"] = {"ssim": control, "psnr": 20.0, "baseline_ssim": baseline, "images": {}}
+        about = {"experiment": "", "cohort": "", "victim": "", "settings": {}}
+        about |= {"noise_multiplier": z, "intermediaries": 7}
         (one.folder / "attack").mkdir(exist_ok=True)
-        (one.folder / "attack" / "attack.json").write_text(json.dumps({"views": views}))
+        (one.folder / "attack" / "attack.json").write_text(json.dumps(about | {"views": views}))
     return found
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from conftest import command_line, forked
+from made_up_runs import SUMMARY, made_up
 
 from silodp import InputError
 from silodp.experiment import Experiment
 from silodp.studies.planning import make_plan
 from silodp.studies.running import default_jobs, run_study
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, Plan, Study
 
 
 def note(experiment: Experiment, folder: Path, device: str) -> None:
@@ -26,8 +27,7 @@ def note(experiment: Experiment, folder: Path, device: str) -> None:
         raise InputError("seed = 13: bad luck")
     if experiment.seed == 14:
         raise ZeroDivisionError
-    summary = {"seed": experiment.seed, "device": device, "epsilon": {}, "test": {}}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "summary.json").write_text(json.dumps(SUMMARY | {"seed": experiment.seed}))
 
 
 def write_seeds(out: Path, plan: Plan, found: Any) -> None:
@@ -105,7 +105,7 @@ def test_what_nobody_foresaw_is_kept_with_its_traceback(tmp_path: Path, plan: Pl
     assert text.startswith("fedavg-z0.5-split-seed14-")
     assert "in note\n" in text
     run_study(counting(0, 2, 14), plan, tmp_path / "fine", jobs=1, only="seed0")
-    (tmp_path / "runs" / text.split()[0] / "summary.json").write_text('{"seed": 1, "epsilon": 1, "test": 1}')
+    (tmp_path / "runs" / text.split()[0] / "summary.json").write_text(json.dumps(SUMMARY | {"seed": 1}))
     run_study(counting(0, 14, 2), plan, tmp_path, jobs=1, resume=True)
     assert not errors.exists()  # of an earlier time
 
@@ -129,7 +129,7 @@ def test_several_cells_at_a_time_run_in_processes_of_their_own(tmp_path: Path, p
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 3
     for seed in (13, 14):  # somebody mends them
         (failed,) = tmp_path.glob(f"runs/fedavg*-seed{seed}-*")
-        (failed / "summary.json").write_text(json.dumps({"seed": seed, "epsilon": {}, "test": {}}))
+        (failed / "summary.json").write_text(json.dumps(SUMMARY | {"seed": seed}))
     run_study(counting(0, 13, 1, 14, 2), plan, tmp_path, jobs=2, device="cpu", resume=True)
     assert (tmp_path / "counting-smoke" / "table.md").read_text() == "0 13 1 14 2"
 
@@ -142,7 +142,7 @@ def test_a_started_study_asks_for_resume_and_for_the_same_settings(tmp_path: Pat
         run_study(counting(1), plan, tmp_path, jobs=1, resume=True)
     for content in ("[", "[]", "{}", '{"cells": 3}'):
         (tmp_path / "counting-smoke" / "study.json").write_text(content)
-        with pytest.raises(InputError, match=r"study\.json: not a study"):
+        with pytest.raises(InputError, match=r"study\.json: .*; remove it or give another --out"):
             run_study(counting(0), plan, tmp_path, jobs=1, resume=True)
 
 
@@ -175,7 +175,8 @@ def test_a_damaged_summary_is_named_before_anything_trains(tmp_path: Path, plan:
     path = tmp_path / "runs" / cell.folder_name / "summary.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(InputError, match=r"seed0-\w+/summary.json: damaged; remove this file and go on with"):
+    says = r"seed0-\w+/summary.json: (damaged|experiment is missing); remove this file and go on with"
+    with pytest.raises(InputError, match=says):
         run_study(counting(1, 0), plan, tmp_path, jobs=1)
     assert not times(tmp_path)
     path.unlink()
@@ -196,13 +197,16 @@ def test_cores_are_shared_out_where_a_cell_takes_one(plan: Plan) -> None:
 
 
 def test_a_missing_epsilon_is_no_guarantee(tmp_path: Path, plan: Plan) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    summary = {"epsilon": {"hospital": None}, "test": {"last": {"mean": {"dice": None}}}}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    found = Found(plan.cell(0.5, True, 0), folder)
+    found = made_up(tmp_path, plan.cell(0.5, True, 0), [{}], epsilon={"hospital": None}, test={"dice": None})
     assert found.epsilon("hospital") == float("inf")
     assert found.test("dice") != found.test("dice")
+
+
+def test_a_run_of_an_older_format_is_told_in_one_sentence(tmp_path: Path, plan: Plan) -> None:
+    found = made_up(tmp_path, plan.cell(0.5, True, 0), [{}])
+    (found.folder / "experiment.toml").write_text("rounds = 1\n")  # none said its format at first
+    with pytest.raises(InputError, match="a run of format 1, and this silodp reads 2; use the version"):
+        _ = found.summary
 
 
 def test_a_killed_study_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -149,16 +149,15 @@ def test_the_caution_is_about_the_rules_that_ran(tmp_path: Path) -> None:
 
 
 def test_versions_and_parts_are_named(tmp_path: Path) -> None:
-    """A run of an older silodp did not write down which it was."""
     plan = make_plan("prostate", "smoke")
     found = [made_up(tmp_path, cell, [{}]) for cell in cells(plan)]
     made_up(tmp_path, found[0].cell, [{}], silodp="0.1.0 (abc1234+changes)")
-    assert "silodp 0.1.0 (abc1234+changes), unknown." in setting(plan, found)
+    assert "silodp 0.1.0, 0.1.0 (abc1234+changes)." in setting(plan, found)
     assert "a part of the study" not in setting(plan, found)
     part = setting(replace(plan, only="fedavg"), found)
     assert "This is a part of the study: only the runs with «fedavg» in their names (--only)." in part
     versions = [row["silodp"] for row in run_rows(found)]
-    assert versions == ["0.1.0 (abc1234+changes)"] + ["unknown"] * 11
+    assert versions == ["0.1.0 (abc1234+changes)"] + ["0.1.0"] * 11
 
 
 def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:

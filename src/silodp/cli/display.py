@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAVY
 from rich.console import Group
@@ -17,6 +17,7 @@ from rich.text import Text
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.errors import printable
+from silodp.runs.schema import TESTED, or_nan
 from silodp.runs.wording import (
     describe_baseline,
     describe_cohort,
@@ -27,6 +28,7 @@ from silodp.runs.wording import (
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
+    from silodp.runs.schema import RoundRecord
     from silodp.runs.training import OnRound, Result
 
 screen = terminal(stderr=True)
@@ -52,7 +54,7 @@ def progress(title: str, rounds: int) -> Iterator[tuple[OnRound, OnRead]]:
     with Live(Group(bar, state), console=screen) if screen.is_terminal else nullcontext():
         on_read = partial(_advance(bar), "reading files")
 
-        def on_round(record: dict[str, Any]) -> None:
+        def on_round(record: RoundRecord) -> None:
             state.plain = describe_round(record)
             bar.update(task, completed=record["round"])
             if not screen.is_terminal:
@@ -96,11 +98,10 @@ def show_result(result: Result) -> None:
     table.add_column("model")
     for metric in result.test:
         table.add_column(metric, justify="right")
-    for which in ("last", "best"):
+    for which in TESTED:
         test = summary["test"][which]
-        table.add_row(
-            f"{which} round ({test['round']})", *(f"{value:.3f}" for value in test["mean"].values())
-        )
+        values = (f"{or_nan(value):.3f}" for value in test["mean"].values())
+        table.add_row(f"{which} round ({test['round']})", *values)
     console = terminal()
     console.print(table)
     console.print(describe_cohort(summary["cohort"]))

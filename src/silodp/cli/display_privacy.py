@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from silodp.cli.display import titled_table
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
+from silodp.privacy.events import UNITS
 from silodp.privacy.power import CHANCE
 from silodp.runs.wording import show_epsilon
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from silodp.attacks.audit import Audit
     from silodp.privacy.accountants import Figure
     from silodp.privacy.events import Neighbours, Unit
+    from silodp.runs.signing import SignedStatement
     from silodp.runs.statement import Statement
 
 
@@ -99,12 +101,12 @@ def show_statement(statement: Statement) -> None:
         )
 
 
-def show_verified(folder: Path, signed: Mapping[str, Any], key: str) -> None:
+def show_verified(folder: Path, signed: SignedStatement, key: str) -> None:
     """What was signed, when all of it holds."""
     epsilon, swap = signed["epsilon"], signed["replace_one"]
     shown = {
-        f"{unit} ({name})": show_epsilon(math.inf if row[unit] is None else row[unit])
-        for unit in epsilon
+        f"{unit} ({name})": show_epsilon(row[unit])
+        for unit in UNITS
         for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
     }
     say(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")

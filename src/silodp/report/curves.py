@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
 from silodp.report.reading import Run
+from silodp.runs.schema import RoundRecord
 from silodp.runs.wording import show_epsilon
 
 WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
@@ -32,16 +32,8 @@ def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
 
 def _headline(run: Run) -> Chart:
     what = metric(run.headline)
-    faint = [
-        Line(
-            "each hospital",
-            _over_rounds(run, "validation", "hospitals", name, run.headline),
-            "faint",
-            hint=name,
-        )
-        for name in run.hospitals
-    ]
-    mean = _single("mean over hospitals", _over_rounds(run, "validation", "mean", run.headline))
+    faint = [Line("each hospital", _validation(run, name), "faint", hint=name) for name in run.hospitals]
+    mean = _single("mean over hospitals", _validation(run))
     guessing = ((0.5, "guessing"),) if run.headline == "auc" else ()
     return Chart(
         f"How well the model does: {what.name} on validation images",
@@ -58,7 +50,7 @@ def _loss(run: Run) -> Chart:
         "Training loss",
         "What training makes smaller, at the hospitals; lower is better.",
         "mean loss",
-        (_single("mean over hospitals", _over_rounds(run, "train_loss")),),
+        (_single("mean over hospitals", _over_rounds(run, lambda line: line["train_loss"])),),
     )
 
 
@@ -67,7 +59,7 @@ def _intermediaries(run: Run) -> Chart:
         "v: parts that each hospital is split into",
         "More parts drown less in the noise, but each part is protected, not the whole hospital.",
         "parts (v)",
-        (_single("v", _over_rounds(run, "intermediaries")),),
+        (_single("v", _over_rounds(run, lambda line: line["intermediaries"])),),
         scale="whole",
     )
 
@@ -76,7 +68,7 @@ def _lambda(run: Run) -> Chart:
     members = run.experiment.members
     expected = run.experiment.participation.expected_hospitals(members)
     target = f"1/{expected:g}" if expected == round(expected) else f"{1 / expected:.3g}"
-    line = _single("λ", _over_rounds(run, "lambda") if _noise_at_the_server(run) else ())
+    line = _single("λ", _over_rounds(run, lambda line: line["lambda"]) if _noise_at_the_server(run) else ())
     values = [1 / expected, *(y for _, y in line.points if y)]
     wide = min(values) > 0 and max(values) > WIDE * min(values)
     return Chart(
@@ -95,7 +87,7 @@ def _clip_bound(run: Run) -> Chart:
         "C: the longest update that counts in full",
         "Longer updates are cut to this length (the clip bound). Noise is in proportion to it.",
         "length (C)",
-        (_single("C", _over_rounds(run, "clip_bound")),),
+        (_single("C", _over_rounds(run, lambda line: line["clip_bound"])),),
     )
 
 
@@ -142,11 +134,7 @@ def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
     charts = []
     for headline in dict.fromkeys(run.headline for run in runs):
         what = metric(headline)
-        lines = [
-            (run, _over_rounds(run, "validation", "mean", headline))
-            for run in runs
-            if run.headline == headline
-        ]
+        lines = [(run, _validation(run)) for run in runs if run.headline == headline]
         charts.append(
             Chart(
                 f"{what.name} on validation images, mean over hospitals",
@@ -175,7 +163,7 @@ def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
     return [chart for chart in charts if not is_empty(chart)]
 
 
-def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, Any]]) -> tuple[Line, ...]:
+def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, tuple[Point, ...]]]) -> tuple[Line, ...]:
     """A line a run, which has the same colour in every chart."""
     return tuple(
         Line(f"{run.label} {run.name}", points, style=runs.index(run), label=run.label)
@@ -196,14 +184,19 @@ def _short(value: float) -> str:
     return next((text for text in texts if len(text) <= 6), f"{value:.0e}")
 
 
-def _over_rounds(run: Run, *keys: str) -> tuple[Point, ...]:
-    return known((record["round"], _dig(record, keys)) for record in run.metrics)
+def _over_rounds(run: Run, of: Callable[[RoundRecord], float | None]) -> tuple[Point, ...]:
+    return known((record["round"], of(record)) for record in run.metrics)
 
 
-def _dig(record: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        record = record.get(key) if isinstance(record, dict) else None
-    return record
+def _validation(run: Run, hospital: str | None = None) -> tuple[Point, ...]:
+    """The headline metric of a hospital, or the mean over all."""
+
+    def of(record: RoundRecord) -> float | None:
+        found = record["validation"]
+        values = found["mean"] if hospital is None else found["hospitals"].get(hospital, {})
+        return values.get(run.headline)
+
+    return _over_rounds(run, of)
 
 
 def _noise_at_the_server(run: Run) -> bool:

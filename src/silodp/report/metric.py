@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ def class_name(name: str, kind: str = "class") -> str:
     return f"{kind} {name}" if name.isdigit() else name
 
 
-def shown(value: Any, places: int = 3) -> str:
+def shown(value: float | None, places: int = 3) -> str:
     """A metric as the tables have it; a dash where it is not defined."""
-    usable = isinstance(value, int | float) and math.isfinite(value)
-    return f"{value:.{places}f}" if usable else "–"
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{places}f}"

@@ -17,8 +17,6 @@ from silodp.report.reading import Run
 from silodp.report.roc import roc_charts
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from silodp.cohorts import Cohort, HospitalData
     from silodp.local.trainer import LocalTrainer
 
@@ -55,6 +53,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
     if not shown and run.experiment.task == "segmentation":  # all that there is are images
         return Predictions(without)
     from silodp.cohorts import load_cohort
+    from silodp.runs.build import trained
 
     tell = on_progress or (lambda stage, done, total: None)
     try:
@@ -66,20 +65,20 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
             "The data are no longer those of cohort.json, so the model's predictions are left out."
         )
     try:
-        trainer, parameters = _model(run, cohort)
+        trainer = trained(run.experiment, cohort, run.folder)
     except (InputError, OSError):
         return Predictions(
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
     with _threads(run.experiment.threads):
-        found = _predictions(cohort, partial(_logits, trainer, parameters), run, shown, tell)
+        found = _predictions(cohort, partial(_logits, trainer), run, shown, tell)
     return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
 
 def _predictions(
     cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
 ) -> Predictions:
-    classes = [str(name) for name in run.cohort["classes"]]
+    classes = run.classes
     if run.experiment.task == "segmentation":
         gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None
         return Predictions(gallery=gallery)
@@ -118,23 +117,10 @@ def _is_the_same(cohort: Cohort, run: Run) -> bool:
     return bool(json.loads(to_json(describe(cohort, run.experiment.cohort.classes))) == run.cohort)
 
 
-def _model(run: Run, cohort: Cohort) -> tuple[LocalTrainer, Tensor]:
-    import torch
-
-    from silodp.local.parameters import FlatModel
-    from silodp.local.trainer import LocalTrainer
-    from silodp.runs.fitting import trained_network
-    from silodp.tasks import task_named
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = FlatModel(trained_network(run.experiment, cohort, run.folder), device)
-    trainer = LocalTrainer(model, task_named(run.experiment.task), run.experiment.local)
-    return trainer, model.values.clone()
-
-
-def _logits(trainer: LocalTrainer, parameters: Tensor, hospital: HospitalData) -> Logits:
+def _logits(trainer: LocalTrainer, hospital: HospitalData) -> Logits:
     """All test images of a hospital at once, as in the run: BatchNorm makes each depend on the others."""
-    logits: Logits = trainer.logits(parameters, hospital.test.to(trainer.device)).double().cpu().numpy()
+    parameters, test = trainer.model.values, hospital.test.to(trainer.device)
+    logits: Logits = trainer.logits(parameters, test).double().cpu().numpy()
     return logits
 
 

@@ -6,18 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.files import read_object
+from silodp.privacy.events import UNITS, Unit
 from silodp.runs.folder import RunFolder, read_experiment
-from silodp.runs.schema import CohortShape, RoundShape, SummaryShape, expect
+from silodp.runs.schema import CohortFile, ModelTest, RoundRecord, Summary, Tested, or_infinite
 from silodp.runs.statement import Statement, read_statement
 from silodp.tasks import task_named
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 LEAVE_OUT = "restore the file, or remove it to leave that part out"
 
@@ -29,7 +25,7 @@ class Run:
     Attributes:
         label: a letter where several runs stand side by side, else empty.
         metrics: a line a round; NaN and infinity are None there.
-        cohort: cohort.json; empty before a run has written it.
+        cohort: cohort.json; None before a run has written it.
         summary: summary.json; None while the run is unfinished.
         statement: the ledger's account; None where the ledger cannot be trusted or is not there.
         problems: what is wrong with the ledger, for the reader to see first.
@@ -39,9 +35,9 @@ class Run:
     label: str
     name: str
     experiment: ResolvedExperiment
-    metrics: list[dict[str, Any]]
-    cohort: dict[str, Any]
-    summary: dict[str, Any] | None
+    metrics: list[RoundRecord]
+    cohort: CohortFile | None
+    summary: Summary | None
     statement: Statement | None
     problems: tuple[str, ...]
 
@@ -52,7 +48,7 @@ class Run:
     @property
     def rounds(self) -> int:
         """Rounds that are done."""
-        return int(self.metrics[-1]["round"]) if self.metrics else 0
+        return self.metrics[-1]["round"] if self.metrics else 0
 
     @property
     def hospitals(self) -> list[str]:
@@ -61,16 +57,20 @@ class Run:
         return list(self.metrics[0]["validation"]["hospitals"]) if self.metrics else []
 
     @property
+    def classes(self) -> list[str]:
+        return [str(name) for name in self.cohort["classes"]] if self.cohort else []
+
+    @property
     def is_protected(self) -> bool:
         """Whether any ε of it is finite."""
         return self.statement is not None and math.isfinite(self.epsilon("hospital"))
 
-    def epsilon(self, unit: str) -> float:
+    def epsilon(self, unit: Unit) -> float:
         """By the ledger, for add-or-remove neighbours."""
         assert self.statement is not None
-        return self.statement.figures[unit, "add-or-remove"].epsilon  # type: ignore[index]
+        return self.statement.figures[unit, "add-or-remove"].epsilon
 
-    def test(self, which: str) -> dict[str, Any] | None:
+    def test(self, which: Tested) -> ModelTest | None:
         """Test metrics of the last or the best round; None while the run is unfinished."""
         return self.summary["test"][which] if self.summary else None
 
@@ -102,11 +102,9 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _read(folder: Path, experiment: ResolvedExperiment, name: str, label: str) -> Run:
-    metrics = RunFolder(folder).metrics()  # before the ledger, which only grows
-    for number, record in enumerate(metrics, start=1):
-        expect(RoundShape, record, f"{folder / 'metrics.jsonl'}, line {number}", "restore the file")
-    cohort = _json(folder / "cohort.json", CohortShape)
-    summary = _json(folder / "summary.json", SummaryShape)
+    files = RunFolder(folder)
+    metrics = files.metrics()  # before the ledger, which only grows
+    cohort, summary = files.cohort(LEAVE_OUT), files.summary(LEAVE_OUT)
     statement: Statement | None = None
     problems: tuple[str, ...] = ()
     begun = bool(metrics) or summary is not None or (folder / "ledger.jsonl").exists()
@@ -116,23 +114,16 @@ def _read(folder: Path, experiment: ResolvedExperiment, name: str, label: str) -
             problems = (*statement.problems, *_against_summary(statement, summary))
         except InputError as error:
             problems = (str(error),)
-    return Run(folder, label, name, experiment, metrics, cohort or {}, summary, statement, problems)
+    return Run(folder, label, name, experiment, metrics, cohort, summary, statement, problems)
 
 
-def _json(path: Path, shape: type[BaseModel]) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    content = read_object(path, way_out=LEAVE_OUT)
-    expect(shape, content, path, LEAVE_OUT)
-    return content
-
-
-def _against_summary(statement: Statement, summary: dict[str, Any] | None) -> list[str]:
+def _against_summary(statement: Statement, summary: Summary | None) -> list[str]:
     """The ledger has the last word; a summary that says otherwise is named."""
+    if summary is None:
+        return []
     problems = []
-    for unit in ("hospital", "intermediary") if summary else ():
-        said = summary["epsilon"][unit] if summary else None
-        claimed = math.inf if said is None else float(said)
+    for unit in UNITS:
+        claimed = or_infinite(summary["epsilon"][unit])
         counted = statement.figures[unit, "add-or-remove"].epsilon
         if claimed != counted and not math.isclose(claimed, counted, rel_tol=1e-6):
             problems.append(

@@ -11,8 +11,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.reading import Run
+from silodp.runs.schema import Values
 from silodp.runs.wording import show_epsilon
 
 MOST_CLASSES = 4  # counted in a table of their own columns
@@ -48,15 +50,15 @@ class Table:
 
 def holdings(run: Run) -> Table | None:
     """Images by hospital and part; None before the run has written cohort.json."""
-    if not run.cohort:
+    if run.cohort is None:
         return None
-    classes = [str(name) for name in run.cohort["classes"]]
+    classes = run.classes
     counted = classes if run.cohort["target"] == "class" and len(classes) <= MOST_CLASSES else []
     members = run.experiment.members
     rows = []
     for number, (name, parts) in enumerate(run.cohort["hospitals"].items()):
         text = name if number < members else f"{name} (does not train)"
-        counts = [parts[part]["images"] for part in ("train", "validation", "test")]
+        counts = [part["images"] for part in (parts["train"], parts["validation"], parts["test"])]
         counts += [parts["train"]["classes"].get(which, 0) for which in counted]
         rows.append((text, counts))
     headings = ["Hospital", "Training images", "Validation", "Test"]
@@ -75,12 +77,11 @@ def results(run: Run) -> Table | None:
     last, best = run.test("last"), run.test("best")
     if last is None or best is None:
         return None
-    classes = [str(name) for name in run.cohort.get("classes", [])]
     names = list(last["mean"])
-    headings = ["Hospital", *(metric(name, classes).name for name in names)]
+    headings = ["Hospital", *(metric(name, run.classes).name for name in names)]
     headings.append(f"{metric(run.headline).name}, best round")
 
-    def row(title: str, of_last: Mapping[str, Any], of_best: Mapping[str, Any]) -> tuple[Cell, ...]:
+    def row(title: str, of_last: Values, of_best: Values) -> tuple[Cell, ...]:
         cells = [_cell(of_last.get(name), name, name == run.headline) for name in names]
         return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False))
 
@@ -94,9 +95,10 @@ def results(run: Run) -> Table | None:
     )
 
 
-def _cell(value: Any, name: str, with_bar: bool) -> Cell:
+def _cell(value: float | None, name: str, with_bar: bool) -> Cell:
+    filled = 100 * value if with_bar and value is not None and math.isfinite(value) else None
     text = shown(value, 3 if metric(name).bounded else 1)
-    return Cell(text, max(0.0, min(100.0, 100 * value)) if with_bar and text != "–" else None)
+    return Cell(text, None if filled is None else max(0.0, min(100.0, filled)))
 
 
 def comparison(runs: Sequence[Run]) -> Table:
@@ -127,7 +129,7 @@ def _privacy(run: Run, images: bool) -> tuple[list[str], list[str]]:
     if statement is None:
         return ["–"] * (2 + images), ["–", "–", "–", f"{run.rounds}"]
     star = " *" if statement.unprotected and run.is_protected else ""
-    texts = [show_epsilon(run.epsilon(unit)) + star for unit in ("hospital", "intermediary")]
+    texts = [show_epsilon(run.epsilon(unit)) + star for unit in UNITS]
     if images:
         texts.append("–" if statement.image is None else show_epsilon(statement.image))
     least, most = statement.intermediaries

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
+from silodp.runs.schema import CohortFile
 from silodp.runs.wording import describe_baseline, show_epsilon
 
 IMAGES = {
@@ -39,7 +40,7 @@ def pictures(run: Run) -> str:
 
 
 def purpose(run: Run) -> str:
-    classes = [str(name) for name in run.cohort.get("classes", [])]
+    classes = run.classes
     named = [name for name in classes if not name.isdigit()]
     if run.experiment.task == "segmentation":
         return f"to outline {_listed(named)}" if named else "to draw outlines"
@@ -91,7 +92,7 @@ def _how_private(run: Run) -> list[str]:
             "Nothing protects the hospitals in this run: it was trained without noise, so ε is ∞ "
             "for a hospital and for every part of it."
         ]
-    hospital, part = (show_epsilon(run.epsilon(unit)) for unit in ("hospital", "intermediary"))
+    hospital, part = (show_epsilon(run.epsilon(unit)) for unit in UNITS)
     most = run.statement.intermediaries[1]
     if most == 1:
         text = (
@@ -135,6 +136,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     experiment, cohort = run.experiment, run.cohort
     simulated = experiment.cohort.simulated
     custom = experiment.cohort.kind == "custom"
+    dealt = cohort.get("partition", "images were dealt out") if cohort else "images were dealt out"
     found = [
         ("Data", f"{pictures(run)} ({experiment.cohort.kind})"),
         (
@@ -143,7 +145,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
             + (
                 "made up for this run, whatever their names"
                 if experiment.cohort.kind.startswith("synthetic")
-                else f"{str(cohort.get('partition', 'images were dealt out')).removeprefix('simulated: ')}"
+                else dealt.removeprefix("simulated: ")
                 if simulated
                 else "given from Python; whether they are real, silodp cannot know"
                 if custom
@@ -156,16 +158,16 @@ def facts(run: Run) -> list[tuple[str, str]]:
         channels = several(cohort["channels"], "channel")
         found.append(("Images", f"{height} × {width} pixels, {channels}"))
         kind = "mask" if cohort["target"] == "mask" else "class"
-        names = [str(name) for name in cohort["classes"]]
+        names = run.classes
         numbered = all(name.isdigit() for name in names)
         unnamed = (
             f"{len(names)} {kind}{'' if len(names) == 1 else 's' if kind == 'mask' else 'es'}, not named"
         )
         found.append(("Targets", unnamed if numbered else _listed(class_name(name, kind) for name in names)))
-        if cohort.get("patients"):
-            found.append(("Patients", f"{cohort['patients']:,}"))
-        if cohort.get("left_out"):
-            found.append(("Left out", f"{several(len(cohort['left_out']), 'file')} that could not be used"))
+        if patients := cohort.get("patients"):
+            found.append(("Patients", f"{patients:,}"))
+        if left_out := cohort.get("left_out"):
+            found.append(("Left out", f"{several(len(left_out), 'file')} that could not be used"))
     size = f", {run.summary['parameters']:,} parameters" if run.summary else ""
     found.append(("Model", f"{NETWORKS[experiment.model.kind]}{size}"))
     found.append(("Training", _training(run)))
@@ -203,15 +205,14 @@ def _noise(run: Run) -> str:
     )
 
 
-def notes(cohort: Mapping[str, Any]) -> list[str]:
+def notes(cohort: CohortFile) -> list[str]:
     """The cohort's notes as sentences, without the names of files, which may name patients."""
-    names = set(cohort.get("files") or ())
-    for parts in (cohort.get("members") or {}).values():
+    names = set(cohort.get("files", ()))
+    for parts in cohort.get("members", {}).values():
         names.update(name for part in parts.values() for name in part)
     names |= {name.split("#")[0] for name in names}
     found = []
-    for note in cohort.get("notes") or ():
-        text = str(note)
+    for text in cohort.get("notes", ()):
         # A name that is a short number or a mere word cannot be told from a count or from prose.
         telling = (name for name in names if name in text and re.search(r"\d{5}|\D\d|\d\D|[./]", name))
         for name in sorted(telling, key=len, reverse=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -30,6 +31,7 @@ from silodp.runs.fitting import (
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
+    trained_network,
 )
 from silodp.server_optimizers import ServerOptimizer
 from silodp.tasks import Task, task_named
@@ -131,6 +133,18 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     reached = (own.get("engine") or InProcess)(hospitals)
     federation = build_federation(resolved, cohort, reached, mechanism, flat.identity, server_optimizer)
     return Parts(resolved, cohort, task, flat, trainer, reached, federation)
+
+
+def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:
+    """The trainer of a finished run, whose network is as the last round left it: for predictions.
+
+    Args:
+        experiment: of the run.
+        cohort: what the run was trained on.
+        run: its folder.
+    """
+    model = FlatModel(trained_network(experiment, cohort, run), device_named("auto"))
+    return LocalTrainer(model, task_named(experiment.task), experiment.local)
 
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:

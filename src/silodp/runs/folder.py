@@ -33,7 +33,6 @@ from silodp.files import (
     parse_json,
     private_folder,
     private_open,
-    read_object,
     read_plain,
     read_text,
     refuse_filled,
@@ -42,11 +41,12 @@ from silodp.files import (
     write_atomically,
 )
 from silodp.privacy.ledger import Ledger
+from silodp.runs.schema import CohortFile, RoundRecord, Summary, checked, read_as
 from silodp.settings import short
 from silodp.tensor_files import read_tensors
 
 CHECKPOINT = {"identity", "ledger", "state", "best"}
-COUNTED = ("round", "intermediaries")  # in every line of metrics.jsonl
+RESTORE = "restore the file"
 _BEFORE_A_RUN = {".lock", "experiment.toml.part"}
 """What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
 
@@ -139,35 +139,32 @@ class RunFolder:
         self._ledger = Ledger(self.path / "ledger.jsonl")
         return self._ledger
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rounds on record; a line torn by a crash ends the list."""
-        rounds: list[dict[str, Any]] = []
-        path = self.path / "metrics.jsonl"
-        for line in read_plain(path).splitlines(keepends=True) if path.exists() else []:
-            if not line.endswith(b"\n"):
-                break
+    def metrics(self) -> list[RoundRecord]:
+        """The rounds on record."""
+        path, rounds = self.path / "metrics.jsonl", []
+        for number, line in enumerate(self._lines(), start=1):
             try:
-                record = parse_json(line)
-                odd = [name for name in COUNTED if type(record[name]) is not int]
-            except KeyError as error:
-                what = "not a round" if error.args[0] == "round" else f"{error.args[0]} is missing"
-            except (ValueError, TypeError):
-                what = "not a round"
-            else:
-                what = f"{odd[0]} is no whole number" if odd else ""
-            if what:
-                raise InputError(f"{path}, line {len(rounds) + 1}: {what}; restore the file")
-            rounds.append(record)
+                content = parse_json(line)
+            except ValueError:
+                content = None
+            rounds.append(checked(RoundRecord, content, f"{path}, line {number}", RESTORE))
         return rounds
 
-    def add_metrics(self, record: dict[str, Any]) -> None:
+    def _lines(self) -> list[bytes]:
+        """Of metrics.jsonl; one torn by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = read_plain(path).splitlines(keepends=True) if path.exists() else []
+        return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
+
+    def add_metrics(self, record: RoundRecord) -> None:
         with private_open(self.path / "metrics.jsonl", "a") as file:
             file.write(to_json(record) + "\n")
 
     def keep_metrics(self, rounds: int) -> None:
         """Forgets rounds after the checkpoint: they will be done again."""
-        lines = [to_json(record) + "\n" for record in self.metrics() if record["round"] <= rounds]
-        write_atomically(self.path / "metrics.jsonl", "".join(lines).encode())
+        both = zip(self._lines(), self.metrics(), strict=True)
+        kept = [line for line, record in both if record["round"] <= rounds]
+        write_atomically(self.path / "metrics.jsonl", b"".join(kept))
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         with replacing(self.path / "checkpoint.pt") as file:
@@ -198,12 +195,17 @@ class RunFolder:
     def save_cohort(self, description: dict[str, Any]) -> None:
         write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())
 
-    def cohort(self) -> dict[str, Any]:
-        """What cohort.json says; empty where it is not there yet."""
+    def cohort(self, way_out: str = RESTORE) -> CohortFile | None:
+        """What cohort.json says; None before the run has written it."""
         path = self.path / "cohort.json"
-        return read_object(path, way_out="restore it") if path.is_file() else {}
+        return read_as(CohortFile, path, way_out) if path.exists() else None
 
-    def save_summary(self, summary: dict[str, Any]) -> None:
+    def summary(self, way_out: str = RESTORE) -> Summary | None:
+        """What summary.json says; None while the run is unfinished."""
+        path = self.path / "summary.json"
+        return read_as(Summary, path, way_out) if path.exists() else None
+
+    def save_summary(self, summary: Summary) -> None:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
 
 
@@ -231,15 +233,15 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
     """The experiment of a run folder."""
     if not (folder / "experiment.toml").is_file():
         raise InputError(f"{folder}: no run is there (no experiment.toml); start one with `silodp run`")
-    _refuse_other_format(folder)
+    refuse_other_format(folder)
     return ResolvedExperiment.load(folder / "experiment.toml")
 
 
-def _refuse_other_format(folder: Path) -> None:
-    """Before its settings are looked at: another silodp may have had others."""
+def refuse_other_format(folder: Path) -> None:
+    """Before anything in it is looked at: another silodp may have written something else."""
     try:
         found = tomllib.loads(read_text(folder / "experiment.toml")).get("format", 1)
-    except (ValueError, RecursionError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return  # which the reading of the settings tells of
     if found != RUN_FORMAT:
         raise InputError(

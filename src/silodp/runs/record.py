@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from silodp.experiment import ResolvedExperiment
 from silodp.federation import Round
 from silodp.privacy.accountants import Epsilon
+from silodp.runs.schema import CohortFacts, EpsilonRecord, RoundRecord
 from silodp.settings import Rule
 
 Metrics = dict[str, float]
@@ -22,7 +22,7 @@ def round_record(
     epsilon: Epsilon,
     seconds: float,
     head: str,
-) -> dict[str, Any]:
+) -> RoundRecord:
     """A line of metrics.jsonl.
 
     Args:
@@ -46,7 +46,7 @@ def round_record(
         "phi": ratio.phi if ratio else None,
         "lambda": ratio.lambda_ if ratio else None,
         "cosine_std": unprotected.cosine_std if unprotected else None,
-        "epsilon": asdict(epsilon),
+        "epsilon": epsilon_record(epsilon),
         "train_loss": _mean(unprotected.losses.values()) if unprotected else None,
         "validation": {"mean": mean_metrics(validation), "hospitals": validation},
         "participants": list(done.asked),
@@ -56,6 +56,20 @@ def round_record(
         "training_seconds": round(done.seconds, 4),
         "seconds": round(seconds, 4),
         "ledger": head,
+    }
+
+
+def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:
+    swap = epsilon.replace_one
+    return {
+        "hospital": epsilon.hospital,
+        "intermediary": epsilon.intermediary,
+        "replace_one": {"hospital": swap.hospital, "intermediary": swap.intermediary},
+        "accountant": epsilon.accountant,
+        "covers_everything": epsilon.covers_everything,
+        "withdrawn": epsilon.withdrawn,
+        "image": epsilon.image,
+        "amplified": epsilon.amplified,
     }
 
 
@@ -70,13 +84,15 @@ def _mean(values: Any) -> float:
     return sum(defined) / len(defined) if defined else math.nan
 
 
-def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mapping[str, Any]) -> list[str]:
+def not_covered(
+    experiment: ResolvedExperiment, epsilon: EpsilonRecord, cohort: CohortFacts | None
+) -> list[str]:
     """What a reader of ε must know that it leaves out.
 
     Args:
         experiment: of the run.
         epsilon: what was spent.
-        cohort: what cohort.json says of the data; empty where it is not there.
+        cohort: what is known of the data; None before the run has written cohort.json.
     """
     notes = [
         "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
@@ -91,9 +107,9 @@ def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mappin
             f"the {hospitals - members} of {hospitals} hospitals that do not train: the model is only "
             "validated and tested on their images (participation.members)"
         )
-    if cohort.get("classes_counted"):
+    if cohort and cohort["classes_counted"]:
         notes.append("the number of classes, counted in the hospitals' labels (set cohort.classes)")
-    if not cohort.get("whole_patients", True) and epsilon.hospital != epsilon.intermediary:
+    if cohort and not cohort["whole_patients"] and epsilon["hospital"] != epsilon["intermediary"]:
         notes.append(
             "a person: the data name no patients, so one person's images may be in several intermediaries"
         )
@@ -110,12 +126,12 @@ def not_covered(experiment: ResolvedExperiment, epsilon: Epsilon, cohort: Mappin
         )
     if experiment.privacy.reproducible:
         notes.append("readers who know the seed: they can draw this simulation's noise again")
-    if epsilon.amplified:
+    if epsilon["amplified"]:
         notes.append("readers who know which hospitals took part when: ε counts on that being secret")
     if experiment.diagnostics:
         notes.append("xi, phi, lambda, cosine_std and train_loss in metrics.jsonl (diagnostics = true)")
-    if epsilon.withdrawn:
-        notes.append(f"an intermediary: {epsilon.withdrawn}")
+    if epsilon["withdrawn"]:
+        notes.append(f"an intermediary: {epsilon['withdrawn']}")
     if experiment.is_private:
         rules: tuple[Rule, ...] = (
             experiment.clipping, experiment.intermediaries, experiment.server, experiment.participation

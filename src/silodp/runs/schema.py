@@ -1,157 +1,216 @@
-"""What a run writes into its files, said once; `experiment.RUN_FORMAT` counts its versions.
+"""What a run writes into its files, said once, for those who write and those who read.
 
-NaN and infinity are null there. What has a default here may be missing, and readers bear that; without the
-rest a file is damaged, which ends in a line that says where.
+`experiment.RUN_FORMAT` counts the versions of it, so a run that this silodp reads has all of it. NaN and
+infinity are null in the files, and themselves in what a run at work hands out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.errors import InputError
+from silodp.files import read_json
 
-Values = dict[str, float | None]  # metrics by name; None where one is not defined
+Record = TypeVar("Record", bound=Mapping[str, object])  # a TypedDict
 
+Count = Annotated[int, Field(ge=1)]
 
-class _Part(BaseModel):
-    """Of a file: numbers must be numbers there, and more than this may be there."""
+Values = Mapping[str, float | None]
+"""Metrics by name; None where one is not defined."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class _Validation(_Part):
-    mean: Values
-    hospitals: dict[str, Values]
-
-
-class RoundShape(_Part):
-    """A line of metrics.jsonl. Curves bear gaps, so most numbers need not be there."""
-
-    round: int
-    intermediaries: int  # v
-    validation: _Validation
-    applied: Any = None  # False: the round only measured
-    intermediaries_capped: Any = None
-    clip_bound: Any = None  # null: infinite
-    noise_std: Any = None
-    xi: Any = None  # null: not measured, as the next four
-    phi: Any = None
-    lambda_: Annotated[Any, Field(alias="lambda")] = None
-    cosine_std: Any = None
-    train_loss: Any = None
-    epsilon: Any = None  # as in summary.json, up to this round
-    participants: Any = None
-    absent: Any = None  # who was asked and did not count, with the reason
-    ignored: Any = None  # answers beside those that were asked for
-    images: Any = None  # that took part
-    training_seconds: Any = None
-    seconds: Any = None
-    ledger: Any = None  # the ledger's hash after this round
+Tested = Literal["last", "best"]
+"""The round whose model is tested."""
+TESTED: tuple[Tested, ...] = get_args(Tested)
 
 
-class _Tested(_Part):
-    round: int
-    mean: Values
-    hospitals: dict[str, Values]
-
-
-class _Tests(_Part):
-    last: _Tested
-    best: _Tested
-
-
-class _Spent(_Part):
-    """`privacy.accountants.Epsilon`; null: no guarantee."""
-
+class UnitRecord(TypedDict):
     hospital: float | None
     intermediary: float | None
-    replace_one: Any = None
-    accountant: Any = None
-    covers_everything: Any = None
-    withdrawn: Any = None
-    image: Any = None
-    amplified: Any = None
 
 
-class _Data(_Part):
-    position_auc: float | None = None
+class EpsilonRecord(UnitRecord):
+    """`privacy.accountants.Epsilon`; null: no guarantee."""
+
+    replace_one: UnitRecord
+    accountant: str
+    covers_everything: bool
+    withdrawn: str
+    image: float | None  # null: no hospital noises single images
+    amplified: bool
 
 
-class SummaryShape(_Part):
+class MetricsRecord(TypedDict):
+    mean: Values
+    hospitals: Mapping[str, Values]
+
+
+class _Planned(TypedDict):
+    round: Count
+    applied: bool  # False: the round only measured
+    intermediaries: Count  # v
+    intermediaries_capped: bool
+    clip_bound: float | None  # null: infinite
+    noise_std: float | None
+
+
+_Unprotected = TypedDict(  # by a call, since `lambda` is a word of Python
+    "_Unprotected",
+    {
+        "xi": float | None,
+        "phi": float | None,
+        "lambda": float | None,
+        "cosine_std": float | None,
+        "train_loss": float | None,
+    },
+)
+"""What no ε covers; null where it was not measured."""
+
+
+class RoundRecord(_Planned, _Unprotected):
+    """A line of metrics.jsonl."""
+
+    epsilon: EpsilonRecord  # up to this round
+    validation: MetricsRecord
+    participants: list[str]
+    absent: dict[str, str]  # who was asked and did not count, with the reason
+    ignored: list[list[str]]  # answers beside those that were asked for: who, why
+    images: int  # that took part
+    training_seconds: float
+    seconds: float
+    ledger: str  # the ledger's hash after this round
+
+
+class CohortFacts(TypedDict):
+    """What cohort.json and summary.json both say of the data; what may be missing is of cohorts of files."""
+
+    cohort: str  # its name
+    images: int
+    classes_counted: bool  # whether nobody said how many there are
+    whole_patients: bool  # whether intermediaries take whole patients
+    simulated: NotRequired[bool]  # the hospitals were dealt out
+    partition: NotRequired[str]
+    patients: NotRequired[int | None]
+    position_auc: NotRequired[float | None]
+    notes: NotRequired[list[str]]
+
+
+class CohortInShort(CohortFacts):
+    hospitals: int
+    left_out: int
+
+
+class ModelTest(MetricsRecord):
+    round: int
+
+
+class ModelTests(TypedDict):
+    last: ModelTest
+    best: ModelTest
+
+
+class Summary(TypedDict):
     """summary.json."""
 
-    test: _Tests
-    epsilon: _Spent
-    cohort: _Data
-    stopped: str | None
+    experiment: str  # its name
+    task: str
+    headline: str
+    cohort: CohortInShort
+    members: int  # how many hospitals train
+    rounds: int  # done
     parameters: int
+    epsilon: EpsilonRecord
+    delta: float
+    image_delta: float | None
+    noise_multiplier: UnitRecord
+    intermediaries: Count  # v of the last round
+    budget: dict[str, Any] | None  # as experiment.toml has it
+    stopped: str | None
+    test: ModelTests
+    best_round: int
+    not_covered_by_epsilon: list[str]
+    wall_seconds: float
+    training_seconds: float
+    images_per_second: float
     device: str
     torch: str
-    wall_seconds: float
-    silodp: str | None = None
-    experiment: Any = None  # its name
-    task: Any = None
-    headline: Any = None
-    members: Any = None  # how many hospitals train
-    rounds: Any = None  # done
-    delta: Any = None
-    image_delta: Any = None
-    noise_multiplier: Any = None  # of both units
-    intermediaries: Any = None  # v of the last round
-    budget: Any = None
-    best_round: Any = None
-    not_covered_by_epsilon: Any = None
-    training_seconds: Any = None
-    images_per_second: Any = None
-    ledger: Any = None  # its last hash
-    model: Any = None  # SHA-256 of model.safetensors
+    silodp: str
+    ledger: str  # its last hash
+    model: str  # SHA-256 of model.safetensors
 
 
-class _Held(_Part):
-    images: int
+class Held(TypedDict):
+    images: Count
     classes: dict[str, int]
 
 
-class _Parts(_Part):
-    train: _Held
-    validation: _Held
-    test: _Held
+class HeldParts(TypedDict):
+    train: Held
+    validation: Held
+    test: Held
 
 
-class CohortShape(_Part):
+class CohortFile(CohortFacts):
     """cohort.json."""
 
-    images: int
     channels: int
-    size: Annotated[list[int], Field(min_length=2, max_length=2)]
+    size: Annotated[list[int], Field(min_length=2, max_length=2)]  # height, width
+    storage: str
     target: str
-    classes: list[Any]
-    hospitals: Annotated[dict[str, _Parts], Field(min_length=1)]
-    cohort: Any = None  # its name
-    storage: Any = None
-    classes_counted: Any = None  # whether nobody said how many there are
-    whole_patients: Any = None  # whether intermediaries take whole patients
-    layout: Any = None
-    simulated: Any = None  # the hospitals were dealt out; of a cohort of files, as what follows
-    partition: Any = None
-    position_auc: Any = None
-    patients: int | None = None
-    left_out: list[Any] | None = None
-    notes: list[Any] | None = None
-    files: dict[str, Any] | None = None
-    members: dict[str, dict[str, list[str]]] | None = None
+    classes: list[object]  # names, or whatever a cohort from Python calls them
+    hospitals: Annotated[dict[str, HeldParts], Field(min_length=1)]
+    layout: NotRequired[str]
+    left_out: NotRequired[list[str]]
+    files: NotRequired[dict[str, str]]  # SHA-256 by name
+    members: NotRequired[dict[str, dict[str, list[str]]]]  # names of images by hospital and part
 
 
-def expect(shape: type[BaseModel], content: Mapping[str, Any], where: Path | str, way_out: str) -> None:
-    """Refuses what the page could not be made from, by the first thing that is not as it should be."""
+def or_nan(value: float | None) -> float:
+    """A number that a file may have as null, where that says «not defined»."""
+    return math.nan if value is None else value
+
+
+def or_infinite(value: float | None) -> float:
+    """A number that a file may have as null, where that says «without bound»."""
+    return math.inf if value is None else value
+
+
+def read_as(kind: type[Record], path: Path, way_out: str) -> Record:
+    """A JSON file of this kind; one that is damaged is refused with the way out."""
     try:
-        shape.model_validate(content)
+        content = read_json(path)
+    except InputError:
+        raise
+    except ValueError:
+        content = None  # which is of no kind
+    return checked(kind, content, path, way_out)
+
+
+def checked(kind: type[Record], content: object, where: Path | str, way_out: str) -> Record:
+    """The content itself, which may hold more than the kind names; refused by the first thing amiss.
+
+    Args:
+        kind: what it should be. Numbers must be numbers there: nothing is made of a text.
+        content: as JSON has it.
+        where: the file, and the line in it.
+        way_out: what to do about it.
+    """
+    try:
+        _adapter(kind).validate_python(content, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         wrong = "is missing" if first["type"] == "missing" else "is not what silodp writes there"
-        raise InputError(f"{where}: {field} {wrong}; {way_out}") from None
+        raise InputError(f"{where}: {f'{field} {wrong}' if field else 'damaged'}; {way_out}") from None
+    return cast(Record, content)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,44 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+from typing_extensions import TypedDict
 
 from silodp.errors import InputError
-from silodp.files import read_object, to_json, write_atomically
+from silodp.files import to_json, write_atomically
 from silodp.privacy.accountants import Accountant
 from silodp.privacy.ledger import read_ledger
+from silodp.runs.schema import UnitRecord, checked, read_as
 from silodp.runs.statement import Statement, read_statement
 from silodp.runs.traces import sha256
 from silodp.runs.version import version
 
 STATEMENT, SIGNATURE = "privacy-statement.json", "privacy-statement.json.sig"
+AGAIN = "sign the run again"
 FORMAT = "silodp privacy statement 1"
 PASSWORD = "SILODP_KEY_PASSWORD"
 
 _FILES = ("ledger.jsonl", "experiment.toml", "model.safetensors")
 _MOMENTARY = {"folder", "torn", "problems", "by_round"}
 """Of a statement's fields: what is not signed, for it means nothing elsewhere or follows from the rest."""
+
+
+class _Marked(TypedDict):
+    format: str
+
+
+class SignedStatement(_Marked):
+    """Of a signed statement, which has all of `Statement.to_dict` that lasts, what is read from it."""
+
+    silodp: str
+    asked: Accountant
+    ledger_head: str
+    sha256: dict[str, str]
+    rounds: int
+    delta: float
+    epsilon: UnitRecord
+    replace_one: UnitRecord
+    unprotected: list[str]
+    not_covered_by_epsilon: list[str]
 
 
 def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
@@ -60,7 +83,7 @@ def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
     return fingerprint(private.public_key())
 
 
-def verify(folder: Path, key: Path) -> dict[str, Any]:
+def verify(folder: Path, key: Path) -> SignedStatement:
     """The signed statement, after everything in it has been held against the folder; refuses what differs."""
     public = _public_key(key)
     for name in (STATEMENT, SIGNATURE):
@@ -75,13 +98,12 @@ def verify(folder: Path, key: Path) -> dict[str, Any]:
             f"{folder / STATEMENT}: the statement or its signature was changed, or another key than "
             f"{fingerprint(public)} signed it"
         ) from None
-    signed = read_object(
-        folder / STATEMENT, "format", "silodp", "asked", "sha256", way_out="sign the run again"
-    )
-    if signed["format"] != FORMAT:
+    marked = read_as(_Marked, folder / STATEMENT, AGAIN)
+    if marked["format"] != FORMAT:
         raise InputError(
             f"{folder / STATEMENT}: another version of silodp signed it; verify it with that one"
         )
+    signed = checked(SignedStatement, marked, folder / STATEMENT, AGAIN)
     found = {name: sha256(folder / name) if (folder / name).is_file() else "" for name in _FILES}
     if changed := [name for name in _FILES if found[name] != signed["sha256"].get(name)]:
         raise InputError(f"{folder}: not what was signed: {', '.join(changed)} was changed")
@@ -115,7 +137,7 @@ def _content(folder: Path, statement: Statement, accountant: Accountant) -> dict
     }
 
 
-def _same(name: str, signed: dict[str, Any], now: dict[str, Any]) -> bool:
+def _same(name: str, signed: Mapping[str, object], now: Mapping[str, object]) -> bool:
     """Words may change from version to version of silodp; numbers may not."""
     if name == "silodp" or (
         name in ("not_covered_by_epsilon", "remarks") and signed["silodp"] != now["silodp"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spe
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder, read_experiment
-from silodp.runs.record import not_covered
+from silodp.runs.record import epsilon_record, not_covered
+from silodp.runs.schema import CohortFile
 from silodp.runs.traces import conflicts, read_traces
 
 
@@ -123,7 +124,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         withdrawn=epsilon.withdrawn,
         image=epsilon.image,
         budget_spent=budget.cost(events) if budget else None,
-        not_covered=tuple(not_covered(experiment, epsilon, cohort)),
+        not_covered=tuple(not_covered(experiment, epsilon_record(epsilon), cohort)),
     )
 
 
@@ -186,14 +187,10 @@ def _problems(
     return problems
 
 
-def _sizes(experiment: ResolvedExperiment, cohort: Mapping[str, Any]) -> list[int]:
-    """Of the training sets of those who train, as cohort.json says; empty where it does not."""
-    try:
-        sizes = [hospital["train"]["images"] for hospital in cohort["hospitals"].values()]
-    except (KeyError, TypeError, AttributeError):
-        return []
-    known = all(type(size) is int and size > 0 for size in sizes)
-    return list(experiment.participation.training(sizes)) if known else []
+def _sizes(experiment: ResolvedExperiment, cohort: CohortFile | None) -> list[int]:
+    """Of the training sets of those who train, as cohort.json says; empty where it is not there."""
+    sizes = [hospital["train"]["images"] for hospital in cohort["hospitals"].values()] if cohort else []
+    return list(experiment.participation.training(sizes))
 
 
 def _unlike_the_plan(

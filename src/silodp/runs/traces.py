@@ -11,11 +11,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from silodp.files import read_object
 from silodp.privacy.events import Event
 from silodp.runs.folder import CheckpointFacts, RunFolder
+from silodp.runs.schema import RoundRecord, Summary
 
 
 @dataclass(frozen=True)
@@ -30,17 +29,16 @@ class Traces:
     """
 
     experiment: str
-    metrics: list[dict[str, Any]]
+    metrics: list[RoundRecord]
     checkpoint: CheckpointFacts | None
     model: str
-    summary: dict[str, Any] | None
+    summary: Summary | None
 
 
 def read_traces(folder: Path) -> Traces:
     """To be read BEFORE the ledger. What is written last is read first: a run at work is in no conflict."""
-    path = folder / "summary.json"
     way_out = "restore the file, or remove it and resume the run to have it written again"
-    summary = read_object(path, way_out=way_out) if path.exists() else None
+    summary = RunFolder(folder).summary(way_out)
     model = folder / "model.safetensors"
     digest = sha256(model) if model.exists() else ""
     checkpoint = RunFolder(folder).checkpoint_facts()
@@ -79,7 +77,7 @@ def _of_the_checkpoint(traces: Traces, chains: Sequence[str]) -> list[str]:
 
 
 def _of_the_metrics(
-    metrics: Sequence[dict[str, Any]], events: Sequence[Event], chains: Sequence[str]
+    metrics: Sequence[RoundRecord], events: Sequence[Event], chains: Sequence[str]
 ) -> list[str]:
     problems = []
     updates = {event.round: event for event in events if event.released == "model update"}
@@ -87,9 +85,9 @@ def _of_the_metrics(
         event = updates.get(line["round"])
         if event is None:
             problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
-        elif event.part == "intermediary" and event.contributions != line.get("intermediaries"):
+        elif event.part == "intermediary" and event.contributions != line["intermediaries"]:
             problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
-    unknown = [line["round"] for line in metrics if line.get("ledger") and line["ledger"] not in chains]
+    unknown = [line["round"] for line in metrics if line["ledger"] and line["ledger"] not in chains]
     if unknown:
         problems.append(
             f"ledger.jsonl: releases of round {unknown[0]} that metrics.jsonl knows of are missing"
@@ -99,13 +97,14 @@ def _of_the_metrics(
 
 def _of_the_end(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
     """A run that has ended releases nothing more, so its summary has the ledger's very last hash."""
-    summary, problems = traces.summary or {}, []
+    summary, problems = traces.summary, []
     head = chains[-1] if chains else ""
-    lacks = summary.get("rounds", 0) not in [0, *(event.round for event in events)]
-    if lacks or summary.get("ledger", head) != head:
-        problems.append("ledger.jsonl is not the one that summary.json was written with")
-    if traces.model and summary.get("model", traces.model) != traces.model:
-        problems.append("model.safetensors is not the one that summary.json was written with")
+    if summary is not None:
+        lacks = summary["rounds"] not in [0, *(event.round for event in events)]
+        if lacks or summary["ledger"] != head:
+            problems.append("ledger.jsonl is not the one that summary.json was written with")
+        if traces.model and summary["model"] != traces.model:
+            problems.append("model.safetensors is not the one that summary.json was written with")
     if traces.model and not events:
         problems.append("model.safetensors was trained, but the ledger has no release")
     return problems

@@ -7,9 +7,9 @@ import math
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack, cast
 
 import torch
 from torch import nn
@@ -24,14 +24,15 @@ from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, Parts, build
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment, refuse_used
-from silodp.runs.record import Metrics, mean_metrics, not_covered, round_record
+from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record
+from silodp.runs.schema import CohortInShort, RoundRecord, Summary
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
 from silodp.tensor_files import same_form
 
 log = logging.getLogger("silodp")
 
-OnRound = Callable[[dict[str, Any]], None]
+OnRound = Callable[[RoundRecord], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Result:
     folder: Path
     epsilon: Epsilon
     test: Metrics
-    summary: dict[str, Any]
+    summary: Summary
     model: nn.Module
 
 
@@ -174,7 +175,8 @@ class _Run:
             description = describe(self.parts.cohort, self.experiment.cohort.classes)
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
-            return self._result(folder, ledger, in_short(description))
+            # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
+            return self._result(folder, ledger, cast(CohortInShort, in_short(description)))
         finally:
             torch.set_num_threads(threads)
 
@@ -199,7 +201,7 @@ class _Run:
             head = ledger.head_after(done.release.events)
             sizes, epsilon = self.federation.hospitals, self._spent(so_far)
             record = round_record(done, sizes, validation, epsilon, started - before, head)
-            headline = record["validation"]["mean"][self.parts.task.headline]
+            headline = mean_metrics(validation)[self.parts.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
                 self.best_parameters = self.state.parameters
@@ -217,7 +219,7 @@ class _Run:
     def _spent(self, events: list[Event]) -> Epsilon:
         return spent(events, self.experiment.delta, image_delta=self.experiment.privacy.image_delta)
 
-    def _result(self, folder: RunFolder, ledger: Ledger, cohort: dict[str, Any]) -> Result:
+    def _result(self, folder: RunFolder, ledger: Ledger, cohort: CohortInShort) -> Result:
         events = ledger.events
         rounds, epsilon = folder.metrics(), self._spent(events)
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
@@ -226,9 +228,13 @@ class _Run:
         last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
         same = self.best_parameters is self.state.parameters
         best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
-        training_seconds = _total(rounds, "training_seconds")
-        images = _total(rounds, "images") * self.experiment.local.epochs
-        summary = {
+        training_seconds = sum(record["training_seconds"] for record in rounds)
+        images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
+        tensors = self.parts.model.named_tensors(self.state.parameters)
+        digest = folder.save_model("model.safetensors", tensors)
+        folder.save_model("model-best.safetensors", self.parts.model.named_tensors(self.best_parameters))
+        cost = epsilon_record(epsilon)
+        summary: Summary = {
             "experiment": self.experiment.name,
             "task": self.parts.task.name,
             "headline": self.parts.task.headline,
@@ -236,7 +242,7 @@ class _Run:
             "members": len(self.federation.hospitals),
             "rounds": self.state.round,
             "parameters": len(self.parts.model),
-            "epsilon": asdict(epsilon),
+            "epsilon": cost,
             "delta": self.experiment.delta,
             "image_delta": self.experiment.privacy.image_delta,
             "noise_multiplier": {
@@ -251,28 +257,19 @@ class _Run:
                 "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},
             },
             "best_round": self.best_round,
-            "not_covered_by_epsilon": not_covered(self.experiment, epsilon, cohort),
-            "wall_seconds": round(_total(rounds, "seconds"), 2),
+            "not_covered_by_epsilon": not_covered(self.experiment, cost, cohort),
+            "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
             "device": _device_name(self.parts.trainer.device),
             "torch": torch.__version__,
             "silodp": self.version,
             "ledger": ledger.head,
+            "model": digest,
         }
-        tensors = self.parts.model.named_tensors(self.state.parameters)
-        digest = folder.save_model("model.safetensors", tensors)
-        folder.save_model("model-best.safetensors", self.parts.model.named_tensors(self.best_parameters))
-        summary["model"] = digest
         folder.save_summary(summary)
         self.parts.model.load(self.state.parameters)
         return Result(folder.path, epsilon, mean_metrics(last), summary, self.parts.model.module.eval())
-
-
-def _total(rounds: list[dict[str, Any]], name: str) -> float:
-    """Of the rounds that say it."""
-    values = [record.get(name) for record in rounds]
-    return sum(value for value in values if isinstance(value, int | float))
 
 
 def _device_name(device: torch.device) -> str:

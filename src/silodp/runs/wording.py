@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from silodp.runs.schema import CohortInShort, RoundRecord, Summary, or_infinite, or_nan
 
 if TYPE_CHECKING:
     from silodp.privacy.accountants import Epsilon
 
 
-def describe_round(record: Mapping[str, Any]) -> str:
+def describe_round(record: RoundRecord) -> str:
     """Metric, v, C and both ε of one line of metrics.jsonl."""
     metric, value = next(iter(record["validation"]["mean"].items()))
-    epsilon = record["epsilon"]
+    epsilon, bound = record["epsilon"], or_infinite(record["clip_bound"])
     hospital, intermediary = show_epsilon(epsilon["hospital"]), show_epsilon(epsilon["intermediary"])
-    if epsilon.get("withdrawn"):
+    if epsilon["withdrawn"]:
         intermediary = "the same (v changed)"
     parts = [
-        f"{metric} {value:.3f}",
+        f"{metric} {or_nan(value):.3f}",
         f"v {record['intermediaries']}" + (" (capped)" if record["intermediaries_capped"] else ""),
-        *([f"C {record['clip_bound']:.3g}"] if record["clip_bound"] < math.inf else []),
+        *([f"C {bound:.3g}"] if bound < math.inf else []),
         f"ε hospital {hospital}, intermediary {intermediary}",
     ]
     if not epsilon["covers_everything"]:
@@ -28,34 +29,35 @@ def describe_round(record: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def show_epsilon(value: float) -> str:
-    """An ε as people read it; infinity is no privacy at all."""
+def show_epsilon(value: float | None) -> str:
+    """An ε as people read it; infinity, which files have as null, is no privacy at all."""
+    value = or_infinite(value)
     if 0 < value < 1:
         return f"{value:.3g}"  # never a nought that is none
-    return "∞" if value == float("inf") else f"{value:,.1f}"
+    return "∞" if value == math.inf else f"{value:,.1f}"
 
 
-def describe_cohort(cohort: Mapping[str, Any]) -> str:
+def describe_cohort(cohort: CohortInShort) -> str:
     """Whose images these were, whether the hospitals are real, and what a model must beat."""
     text = f"data: {cohort['cohort']}, {cohort['images']:,} images, "
-    text += str(cohort.get("partition", f"{cohort['hospitals']} hospitals"))
-    if cohort.get("left_out"):
+    text += cohort.get("partition", f"{cohort['hospitals']} hospitals")
+    if cohort["left_out"]:
         text += f"; {cohort['left_out']} left out as unusable"
     return text
 
 
-def describe_baseline(summary: Mapping[str, Any]) -> str:
+def describe_baseline(summary: Summary) -> str:
     """Whether the model does better than a guess by slice position, where that is known."""
     position = summary["cohort"].get("position_auc")
     if position is None:
         return ""
-    model = summary["test"]["last"]["mean"]["auc"]
+    model = or_nan(summary["test"]["last"]["mean"]["auc"])
     verdict = "above" if model > position else "NOT above: it may know no more than where a slice is"
     guess = f"slice position alone predicts the class with AUC {position:.3f}"
     return f"{guess}; the model's {model:.3f} is {verdict}"
 
 
-def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:
+def describe_epsilon(epsilon: Epsilon, summary: Summary) -> str:
     """Both units and both neighbours in a sentence, hospital first."""
     swap = epsilon.replace_one
     text = (
@@ -67,5 +69,6 @@ def describe_epsilon(epsilon: Epsilon, summary: Mapping[str, Any]) -> str:
     if epsilon.withdrawn:
         text += f"; {epsilon.withdrawn}"
     if epsilon.image is not None:
-        text += f"; for an image {show_epsilon(epsilon.image)} at δ {summary['image_delta']:g}"
+        delta = summary["image_delta"] or summary["delta"]
+        text += f"; for an image {show_epsilon(epsilon.image)} at δ {delta:g}"
     return text

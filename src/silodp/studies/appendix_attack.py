@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean
 
 from silodp.experiment import Experiment
+from silodp.runs.schema import Summary, or_nan
 from silodp.studies.output import (
     WITH,
     WITHOUT,
@@ -53,7 +54,7 @@ def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: 
     from silodp.attacks.inversion.output import write_attack
 
     train_or_resume(experiment, folder, device)
-    v = read_product(folder / "summary.json", "intermediaries")["intermediaries"]
+    v = read_product(Summary, folder / "summary.json")["intermediaries"]
     noised = "DP-FedAvg" if v == 1 else "intermediaries"
     search = Search(*effort)
     wide = experiment.change(**_WIDE, intermediaries__rule="fixed", intermediaries__count=v)
@@ -79,17 +80,21 @@ class Score:
 
 def score(one: Found, view: str) -> Score | None:
     """What an attack reached; None where it had no such view."""
+    from silodp.attacks.inversion.attack import AttackFile
+
     path = one.folder / (WIDE_PRODUCT if view == WIDE else PRODUCT)
     if view == WIDE and not path.is_file():
         return None
-    views = read_product(path, "views")["views"]
+    views = read_product(AttackFile, path)["views"]
     names = {
         CONTROL: ("control",),
         RELEASE: ("DP-FedAvg", "intermediaries", "own network"),
         WIDE: ("own DP-FedAvg", "own intermediaries", "own network"),
     }[view]
     found = next((views[name] for name in names if name in views), None)
-    return Score(found["ssim"], found["psnr"], found["baseline_ssim"]) if found else None
+    if found is None:
+        return None
+    return Score(or_nan(found["ssim"]), or_nan(found["psnr"]), or_nan(found["baseline_ssim"]))
 
 
 def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:

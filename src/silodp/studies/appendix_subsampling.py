@@ -46,7 +46,7 @@ def accountants(plan: Plan, found: Sequence[Found]) -> str:
     """Who computed ε with sampling."""
     spent = [one.summary["epsilon"] for z in plan.noise for one in _SAMPLED.of(found, z)]
     names = sorted({epsilon["accountant"] for epsilon in spent})
-    amplified = any(epsilon.get("amplified") for epsilon in spent)
+    amplified = any(epsilon["amplified"] for epsilon in spent)
     return (
         f"ε with sampling comes from «{'», «'.join(names) or 'nobody'}»: "
         + (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from silodp.privacy.events import UNITS, Unit
 from silodp.studies.output import (
     METRIC_NAMES,
     WITH,
@@ -138,12 +139,12 @@ def cost(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> str:
     if not levels:
         return f"ε of {row.name} beside {other.name}: no pair of runs."
 
-    def listed(which: Row, unit: str) -> str:
+    def listed(which: Row, unit: Unit) -> str:
         return ", ".join(between([one.epsilon(unit) for one in which.of(found, z)]) for z in levels)
 
     runs = [one for z in levels for which in (row, other) for one in which.of(found, z)]
-    lasting = not any(one.summary["epsilon"].get("withdrawn") for one in runs)
-    units = ["hospital"] + ["intermediary"] * ((row.split or other.split) and lasting)
+    lasting = not any(one.summary["epsilon"]["withdrawn"] for one in runs)
+    units = UNITS if (row.split or other.split) and lasting else UNITS[:1]
     parts = [f"{listed(row, unit)} instead of {listed(other, unit)} for one {unit}" for unit in units]
     at = ", ".join(f"{z:g}" for z in levels)
     return f"{row.name} costs ε = {'; '.join(parts)} (at z = {at})."

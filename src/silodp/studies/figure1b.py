@@ -80,13 +80,14 @@ def measured(found: Sequence[Found]) -> dict[tuple[str, str], list[tuple[int, fl
     values: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for one in found:
         for quantity in QUANTITIES:
-            rounds = [line for line in one.rounds if line[quantity.key] is not None]
+            lines = ((line["round"], line[quantity.key]) for line in one.rounds)
+            rounds = [(number, value) for number, value in lines if value is not None]
             if not rounds:
                 continue
-            v = _count(one)
-            if rounds[0]["round"] == 1:
-                values.setdefault((FIRST, quantity.key), []).append((v, rounds[0][quantity.key]))
-            average = mean(line[quantity.key] for line in rounds)
+            v, (first, value) = _count(one), rounds[0]
+            if first == 1:
+                values.setdefault((FIRST, quantity.key), []).append((v, value))
+            average = mean(value for _, value in rounds)
             values.setdefault((MEAN, quantity.key), []).append((v, average))
     return values
 

@@ -65,7 +65,7 @@ def ratio_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
     return [
         {**row, "n_lambda": None if row["lambda"] is None else hospitals_a_round(one) * row["lambda"]}
         for one in found
-        for row in round_rows([one], **{"lambda": "lambda"})
+        for row in round_rows([one], "lambda")
     ]
 
 

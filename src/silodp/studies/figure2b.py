@@ -38,7 +38,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    rows = round_rows(found, cosine_std="cosine_std")
+    rows = round_rows(found, "cosine_std")
     groups = grouped(rows, "cosine_std")
     write_csv(out / "results.csv", run_rows(found))
     write_csv(out / "rounds.csv", rows)

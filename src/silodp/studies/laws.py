@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ UNLIKE = 0.25
 class Quantity:
     """One of Eq. 2, and the power of v that Eq. 3 gives it."""
 
-    key: str  # in metrics.jsonl
+    key: Literal["xi", "phi", "lambda"]  # in metrics.jsonl
     symbol: str
     meaning: str
     power: int

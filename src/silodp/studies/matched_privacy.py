@@ -14,6 +14,7 @@ from statistics import mean
 
 from silodp.errors import InputError
 from silodp.intermediary import closed_form
+from silodp.runs.schema import or_infinite
 from silodp.studies.output import (
     METRIC_NAMES,
     defined_mean,
@@ -127,8 +128,8 @@ def _table(plan: Plan, found: Sequence[Found]) -> str:
                         spread([one.test(first) for one in runs]),
                         signed(defined_mean(gains)),
                         spread([one.test(second) for one in runs]),
-                        f"{mean(end['clip_bound'] for end in ends):.3g}" if z_h else "–",
-                        f"{mean(end['noise_std'] for end in ends):.2g}" if z_h else "–",
+                        f"{mean(or_infinite(end['clip_bound']) for end in ends):.3g}" if z_h else "–",
+                        f"{mean(or_infinite(end['noise_std']) for end in ends):.2g}" if z_h else "–",
                     ]
                 )
     return markdown_table(header, rows)

@@ -7,9 +7,10 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.files import write_atomically
+from silodp.privacy.events import UNITS
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.runs.wording import show_epsilon
 from silodp.studies.study import Found, Plan
@@ -62,7 +63,7 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
             "seconds": one.summary["wall_seconds"],
             "device": one.summary["device"],
             "torch": one.summary["torch"],
-            "silodp": one.summary.get("silodp", "unknown"),
+            "silodp": one.summary["silodp"],
             "run": one.folder.name,
         }
         for one in found
@@ -74,7 +75,7 @@ def setting(plan: Plan, found: Sequence[Found]) -> str:
     first, experiment = found[0].summary, plan.base
     cohort = first["cohort"]
     dealt = f", {cohort['partition']}" if "partition" in cohort else f", {cohort['hospitals']} hospitals"
-    versions = sorted({one.summary.get("silodp", "unknown") for one in found})
+    versions = sorted({one.summary["silodp"] for one in found})
     seeds = ", ".join(map(str, plan.seeds))
     local, devices = experiment.local, sorted({one.summary["device"] for one in found})
     lines = [
@@ -127,7 +128,7 @@ def _uncovered_rules(found: Sequence[Found]) -> list[str]:
 
 def _withdrawn(found: Sequence[Found]) -> list[str]:
     """Where v changed, what the paper would print is nobody's."""
-    open_ = [one for one in found if one.summary["epsilon"].get("withdrawn")]
+    open_ = [one for one in found if one.summary["epsilon"]["withdrawn"]]
     if not open_:
         return []
     printed = {
@@ -169,7 +170,7 @@ def signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.3f}"
 
 
-def distinct(found: Iterable[Found], key: str) -> str:
+def distinct(found: Iterable[Found], key: Literal["rounds", "delta", "intermediaries"]) -> str:
     """The different numbers that summaries have under a key, from the smallest: «9, 10»."""
     return ", ".join(f"{value:g}" for value in sorted({one.summary[key] for one in found})) or "–"
 
@@ -202,7 +203,7 @@ def paired_privacy(without: Sequence[Found], with_: Sequence[Found]) -> list[str
 
 def epsilons(runs: Sequence[Found]) -> list[str]:
     """ε of a hospital, and of an intermediary."""
-    return [between([one.epsilon(unit) for one in runs]) for unit in ("hospital", "intermediary")]
+    return [between([one.epsilon(unit) for one in runs]) for unit in UNITS]
 
 
 def between(values: Sequence[float]) -> str:

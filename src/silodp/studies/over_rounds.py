@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -41,8 +41,8 @@ def hospitals_a_round(one: Found) -> float:
     return one.cell.experiment.participation.expected_hospitals(one.summary["members"])
 
 
-def round_rows(found: Sequence[Found], **keys: str) -> list[dict[str, Any]]:
-    """rounds.csv: a line a round of a run, with some numbers of metrics.jsonl under names of their own."""
+def round_rows(found: Sequence[Found], *measured: Literal["lambda", "cosine_std"]) -> list[dict[str, Any]]:
+    """rounds.csv: a line a round of a run, with some of what was measured in it."""
     return [
         {
             **{name: one.cell.columns[name] for name in ("z", "intermediaries", "seed")},
@@ -50,7 +50,7 @@ def round_rows(found: Sequence[Found], **keys: str) -> list[dict[str, Any]]:
             "applied": line["applied"],
             "v": line["intermediaries"],
             "v_capped": line["intermediaries_capped"],
-            **{name: line[key] for name, key in keys.items()},
+            **{name: line[name] for name in measured},
         }
         for one in found
         for line in one.rounds

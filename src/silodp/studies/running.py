@@ -12,13 +12,23 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from silodp.errors import InputError
-from silodp.files import private_folder, private_open, read_json, to_json, write_atomically
+from silodp.files import private_folder, private_open, to_json, write_atomically
+from silodp.runs.schema import read_as
 from silodp.studies.study import Cell, Found, Plan, Study
 from silodp.studies.workers import worker_pool
 
 OnCell = Callable[[str, int, int], None]
 """Told which cell has just ended, how many have, and how many there are."""
+
+
+class _StudyFile(TypedDict):
+    """study.json: whose a folder of results is."""
+
+    command: str  # that was typed
+    cells: list[str]  # names of their folders
 
 
 def run_study(
@@ -93,7 +103,7 @@ def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> Non
     path, names = folder / "study.json", [cell.folder_name for cell in cells]
     with _alone(folder):
         if path.exists():
-            before = _cells_before(path)
+            before = set(read_as(_StudyFile, path, "remove it or give another --out")["cells"])
             if not resume:
                 raise InputError(
                     f"{folder}: this study was started there; go on with --resume, or give another --out"
@@ -104,15 +114,8 @@ def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> Non
                 )
             if before == set(names):
                 return
-        asked = {"command": plan.command, "cells": names}
+        asked: _StudyFile = {"command": plan.command, "cells": names}
         write_atomically(path, (to_json(asked, indent=1) + "\n").encode())
-
-
-def _cells_before(path: Path) -> set[str]:
-    try:
-        return set(read_json(path)["cells"])
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: not a study of silodp; remove it or give another --out") from None
 
 
 def _run_cells(found: Sequence[Found], jobs: int, device: str, on_cell: OnCell | None, errors: Path) -> None:

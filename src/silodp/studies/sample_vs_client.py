@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from silodp.cohorts import load_cohort
 from silodp.errors import InputError
@@ -29,6 +30,7 @@ from silodp.noise.streams import derive_seed, generator
 from silodp.privacy.theorems import accumulated_noise
 from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
+from silodp.runs.schema import RoundRecord, or_nan
 from silodp.studies.output import select
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, write_all
 from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, read_product, train_or_resume
@@ -120,7 +122,7 @@ def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> N
     """A run, or the rest of one, that leaves its model after every round in models/."""
     from silodp.runs.training import resume, train
 
-    def keep(_: dict[str, Any] | None = None) -> None:
+    def keep(_: RoundRecord | None = None) -> None:
         checkpoint = RunFolder(folder).load_checkpoint(torch.device("cpu"))
         if checkpoint is not None:
             path = _model_path(folder, checkpoint["state"]["round"])
@@ -139,6 +141,14 @@ def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> N
 
 def _model_path(folder: Path, round_: int) -> Path:
     return folder / "models" / f"{round_:04d}.pt"
+
+
+class _DriftFile(TypedDict):
+    """drift.json: after 1, 2, … steps, as `Drift`; null where training went beyond all numbers."""
+
+    drift: list[float | None]
+    learnt: list[float | None]
+    law: list[float]
 
 
 @dataclass(frozen=True)
@@ -162,8 +172,8 @@ class _Drifting:
             private.gradient_bound, local.batch_size,
         )  # fmt: skip
         private_folder(folder)
-        content = to_json({"drift": drift, "learnt": learnt, "law": law})
-        write_atomically(folder / "drift.json", content.encode())
+        content: _DriftFile = {"drift": [*drift], "learnt": [*learnt], "law": law}
+        write_atomically(folder / "drift.json", to_json(content).encode())
 
     def _follow(self, experiment: Experiment, device: torch.device) -> tuple[list[float], list[float], int]:
         """The drift and the way that training without noise went, after every step."""
@@ -206,12 +216,11 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 def _local_drift(found: Sequence[Found]) -> Drift | None:
-    files = [read_product(one.folder / "drift.json", "drift", "learnt", "law") for one in found]
+    files = [read_product(_DriftFile, one.folder / "drift.json") for one in found]
     if not files:
         return None
-    return Drift(
-        "sample", "local step", [file["drift"] for file in files], files[0]["law"], files[0]["learnt"]
-    )
+    drifts = [list(map(or_nan, file["drift"])) for file in files]
+    return Drift("sample", "local step", drifts, files[0]["law"], list(map(or_nan, files[0]["learnt"])))
 
 
 def _client_drift(found: Sequence[Found]) -> Drift | None:

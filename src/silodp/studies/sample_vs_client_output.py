@@ -7,11 +7,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from silodp.experiment import delta_by_rule
 from silodp.files import write_atomically
 from silodp.privacy.accountants import spent
+from silodp.privacy.events import UNITS, Unit
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.wording import show_epsilon
 from silodp.studies.output import (
@@ -29,6 +30,7 @@ from silodp.tables import markdown_table, write_csv
 
 PLAIN, CLIENT, CLIPPED = "without-privacy", "client-level", "client-level-without-noise"
 SAMPLE, LOCAL = "sample-level", "dp-sgd-drift"
+IMAGE: Literal["image"] = "image"  # a unit beside a hospital and an intermediary
 NAMES = {PLAIN: "without privacy", CLIENT: "client-level DP", SAMPLE: "sample-level DP"}
 """Runs that the table shows; CLIPPED is there to measure drift from."""
 
@@ -90,7 +92,7 @@ def _image(one: Found) -> dict[str, float]:
     return {"epsilon_image": epsilon, "delta_image": one.summary["image_delta"] or delta}
 
 
-def _epsilons(runs: Sequence[Found], unit: str) -> list[float]:
+def _epsilons(runs: Sequence[Found], unit: Unit | Literal["image"]) -> list[float]:
     return [_image(one)["epsilon_image"] if unit == "image" else one.epsilon(unit) for one in runs]
 
 
@@ -99,7 +101,7 @@ def _runs_table(found: Sequence[Found]) -> str:
     rows = []
     for variant, name in NAMES.items():
         if runs := select(found, variant=variant):
-            epsilons = [between(_epsilons(runs, unit)) for unit in ("hospital", "intermediary", "image")]
+            epsilons = [between(_epsilons(runs, unit)) for unit in (*UNITS, IMAGE)]
             epsilons[-1] = "≤ " * (variant == CLIENT) + epsilons[-1]
             rows.append([name, spread([one.test("dice") for one in runs]), *epsilons])
     return markdown_table(header, rows)
@@ -152,7 +154,7 @@ def reading(plan: Plan, found: Sequence[Found], drifts: Sequence[Drift]) -> str:
     ]
     noise = plan.base.privacy.noise_multiplier
     sentences = [f"At z = {noise:g} test Dice is {', '.join(scores)}."] if scores else []
-    for unit in ("hospital", "image") if runs[CLIENT] and runs[SAMPLE] else ():
+    for unit in (UNITS[0], IMAGE) if runs[CLIENT] and runs[SAMPLE] else ():
         epsilon = {variant: _epsilons(runs[variant], unit)[0] for variant in (CLIENT, SAMPLE)}
         best, worst = sorted(epsilon, key=lambda variant: epsilon[variant])
         sentences.append(

@@ -11,8 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.experiment import Experiment
-from silodp.files import read_object
-from silodp.runs.folder import RunFolder
+from silodp.privacy.events import Unit
+from silodp.runs.folder import RunFolder, refuse_other_format
+from silodp.runs.schema import (
+    CohortFile,
+    Record,
+    RoundRecord,
+    Summary,
+    Tested,
+    or_infinite,
+    or_nan,
+    read_as,
+)
 from silodp.studies.paper import METHODS, Task, noise_multipliers
 
 if TYPE_CHECKING:
@@ -65,10 +75,9 @@ class Cell:
         return f"{self.experiment.name}-{digest[:8]}"
 
 
-def read_product(path: Path, *keys: str) -> dict[str, Any]:
+def read_product(kind: type[Record], path: Path) -> Record:
     """A JSON file that a cell wrote; one that was damaged since is refused."""
-    way_out = "remove this file and go on with --resume, which writes it anew"
-    return read_object(path, *keys, way_out=way_out)
+    return read_as(kind, path, "remove this file and go on with --resume, which writes it anew")
 
 
 @dataclass(frozen=True)
@@ -79,11 +88,12 @@ class Found:
     folder: Path
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        return read_product(self.folder / "summary.json", "epsilon", "test")
+    def summary(self) -> Summary:
+        refuse_other_format(self.folder)
+        return read_product(Summary, self.folder / "summary.json")
 
     @cached_property
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[RoundRecord]:
         """The lines of metrics.jsonl."""
         return RunFolder(self.folder).metrics()
 
@@ -91,18 +101,16 @@ class Found:
     def training_images(self) -> dict[str, int]:
         """How many each hospital has, by cohort.json."""
         way_out = f"remove {self.folder} and go on with --resume, which trains it anew"
-        file = read_object(self.folder / "cohort.json", "hospitals", way_out=way_out)
+        file = read_as(CohortFile, self.folder / "cohort.json", way_out)
         return {name: parts["train"]["images"] for name, parts in file["hospitals"].items()}
 
-    def test(self, metric: str, which: str = "last") -> float:
+    def test(self, metric: str, which: Tested = "last") -> float:
         """A test metric, mean over hospitals, of the last model or of the one best in validation."""
-        value = self.summary["test"][which]["mean"][metric]
-        return float("nan") if value is None else float(value)
+        return or_nan(self.summary["test"][which]["mean"][metric])
 
-    def epsilon(self, unit: str) -> float:
+    def epsilon(self, unit: Unit) -> float:
         """ε of a unit; no number in the file means no guarantee."""
-        value = self.summary["epsilon"][unit]
-        return float("inf") if value is None else float(value)
+        return or_infinite(self.summary["epsilon"][unit])
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,18 @@ other diagnostics are covered by no ε; see docs/tracking.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Protocol
+from typing import Protocol
 
 from silodp.experiment import ResolvedExperiment
-from silodp.privacy.accountants import Epsilon
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import not_covered
+from silodp.runs.schema import TESTED, MetricsRecord, RoundRecord, Summary
 from silodp.runs.training import OnRound
 
 log = logging.getLogger("silodp")
@@ -32,15 +31,13 @@ class Tracker(Protocol):
 
     option: str
 
-    def begin(
-        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
         """Takes up a run with all rounds on record, of which a tracker may know some from before a kill."""
         ...
 
-    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None: ...
+    def add(self, rounds: Sequence[RoundRecord]) -> None: ...
 
-    def end(self, summary: Mapping[str, Any] | None) -> None:
+    def end(self, summary: Summary | None) -> None:
         """The run is over; without a summary it was interrupted."""
         ...
 
@@ -88,7 +85,7 @@ def tracked(
         begun = True
         tell(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
 
-    def on_round(record: dict[str, Any]) -> None:
+    def on_round(record: RoundRecord) -> None:
         if also is not None:
             also(record)
         if begun:
@@ -104,16 +101,15 @@ def tracked(
         raise
     if not begun:
         begin()  # a finished run taken up again
-    tell(lambda tracker: tracker.end(json.loads((path / "summary.json").read_text(encoding="utf-8"))))
+    tell(lambda tracker: tracker.end(RunFolder(path).summary()))
 
 
-def round_numbers(record: Mapping[str, Any]) -> Numbers:
+def round_numbers(record: RoundRecord) -> Numbers:
     """A line of metrics.jsonl as flat numbers; what is not a finite number is left out.
 
     Among the ε the hospital's stands first, also where names are sorted.
     """
-    epsilon, validation = record["epsilon"], record["validation"]
-    swap = epsilon["replace_one"]
+    epsilon, swap = record["epsilon"], record["epsilon"]["replace_one"]
     return _finite(
         {
             "epsilon/hospital": epsilon["hospital"],
@@ -121,10 +117,15 @@ def round_numbers(record: Mapping[str, Any]) -> Numbers:
             "epsilon/image": epsilon["image"],
             "epsilon/intermediary": epsilon["intermediary"],
             "epsilon/intermediary_replace_one": swap["intermediary"],
-            **_metrics("validation", validation),
+            **_metrics("validation", record["validation"]),
             "train/loss": record["train_loss"],
-            **{f"diagnostics/{name}": record[name] for name in ("lambda", "xi", "phi", "cosine_std")},
-            **{f"round/{name}": record[name] for name in ("intermediaries", "clip_bound", "noise_std")},
+            "diagnostics/lambda": record["lambda"],
+            "diagnostics/xi": record["xi"],
+            "diagnostics/phi": record["phi"],
+            "diagnostics/cosine_std": record["cosine_std"],
+            "round/intermediaries": record["intermediaries"],
+            "round/clip_bound": record["clip_bound"],
+            "round/noise_std": record["noise_std"],
             "round/participants": len(record["participants"]),
             "seconds/round": record["seconds"],
             "seconds/training": record["training_seconds"],
@@ -132,10 +133,10 @@ def round_numbers(record: Mapping[str, Any]) -> Numbers:
     )
 
 
-def result_numbers(summary: Mapping[str, Any]) -> dict[int, Numbers]:
+def result_numbers(summary: Summary) -> dict[int, Numbers]:
     """The test of the last model and of the best, by the round whose model it is."""
     found: dict[int, Numbers] = {}
-    for which in ("last", "best"):
+    for which in TESTED:
         test = summary["test"][which]
         found.setdefault(test["round"], {}).update(_finite(_metrics(f"test_{which}", test)))
     return found
@@ -151,7 +152,7 @@ def flat_settings(experiment: ResolvedExperiment) -> dict[str, bool | int | floa
     return {name: value for name, value in found.items() if name not in ("cohort.path", "cohort.cache")}
 
 
-def _metrics(part: str, content: Mapping[str, Any]) -> dict[str, Any]:
+def _metrics(part: str, content: MetricsRecord) -> dict[str, float | None]:
     named = {f"{part}/{metric}": value for metric, value in content["mean"].items()}
     for hospital, metrics in content["hospitals"].items():
         place = f"{part}_hospitals/{hospital.replace('/', '_')}"
@@ -159,12 +160,12 @@ def _metrics(part: str, content: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _finite(named: Mapping[str, Any]) -> Numbers:
+def _finite(named: Mapping[str, float | None]) -> Numbers:
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
 
 
-def left_out(folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]) -> str:
+def left_out(folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> str:
     """What ε does not cover, as far as it is known when a tracker begins."""
     if not rounds:
         return ""
-    return "; ".join(not_covered(experiment, Epsilon(**rounds[-1]["epsilon"]), RunFolder(folder).cohort()))
+    return "; ".join(not_covered(experiment, rounds[-1]["epsilon"], RunFolder(folder).cohort()))

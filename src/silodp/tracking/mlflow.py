@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.files import read_object, to_json, write_atomically
+from silodp.files import to_json, write_atomically
+from silodp.runs.schema import RoundRecord, Summary, read_as
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
 _DEFAULTS = {
@@ -24,6 +26,13 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
 """Set where the environment says nothing else."""
+
+
+class _Kept(TypedDict):
+    """mlflow.json: which run at which server this one is."""
+
+    tracking_uri: str
+    run_id: str
 
 
 class MLflow:
@@ -60,11 +69,9 @@ class MLflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # one warning is enough, and ours
         self._missing = MlflowException
         self._sent: set[tuple[str, int]] = set()
-        self._waiting: list[Mapping[str, Any]] = []
+        self._waiting: list[RoundRecord] = []
 
-    def begin(
-        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
         self._every = experiment.checkpoint_every
         self.run = self._known(folder / "mlflow.json") or self._new(folder)
         settings = [(name, str(value)) for name, value in flat_settings(experiment).items()]
@@ -73,12 +80,12 @@ class MLflow:
         self._log(tags=[("not_covered_by_epsilon", left_out(folder, experiment, rounds))])
         self.add(rounds)
 
-    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, rounds: Sequence[RoundRecord]) -> None:
         self._waiting += rounds
         if self._waiting and self._waiting[-1]["round"] % self._every == 0:
             self._send()
 
-    def end(self, summary: Mapping[str, Any] | None) -> None:
+    def end(self, summary: Summary | None) -> None:
         if summary is None:
             self.client.set_terminated(self.run, "KILLED")
             return
@@ -89,11 +96,10 @@ class MLflow:
 
     def _known(self, path: Path) -> str | None:
         """The run that was begun before, where this server still has it."""
-        way_out = "remove it to begin another run there"
-        kept = read_object(path, "run_id", way_out=way_out) if path.exists() else {}
-        if kept.get("tracking_uri") != _without_password(self.uri):
+        kept = read_as(_Kept, path, "remove it to begin another run there") if path.exists() else None
+        if kept is None or kept["tracking_uri"] != _without_password(self.uri):
             return None
-        run = str(kept["run_id"])
+        run = kept["run_id"]
         try:
             known = self.client.get_run(run).data.metrics
         except self._missing as error:
@@ -110,7 +116,7 @@ class MLflow:
         found = self.client.get_experiment_by_name(name)
         group = found.experiment_id if found else self.client.create_experiment(name)
         run = str(self.client.create_run(group, run_name=folder.resolve().name).info.run_id)
-        kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
+        kept: _Kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
         write_atomically(folder / "mlflow.json", (to_json(kept, indent=2) + "\n").encode())
         return run
 

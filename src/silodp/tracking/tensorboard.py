@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from silodp.experiment import ResolvedExperiment
 from silodp.files import private_folder
+from silodp.runs.schema import RoundRecord, Summary
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
 
@@ -27,9 +28,7 @@ class TensorBoard:
         self._open, self._summary = event_file_writer.EventsWriter, summary
         self._event, self._content = event_pb2, summary_pb2
 
-    def begin(
-        self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
         logs = folder / "tensorboard"
         private_folder(logs)
         for old in logs.glob("events.out.tfevents.*"):
@@ -47,12 +46,12 @@ class TensorBoard:
             self._write(0, content)
         self.add(rounds)
 
-    def add(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, rounds: Sequence[RoundRecord]) -> None:
         for record in rounds:
             self._numbers(record["round"], round_numbers(record))
         self._file.flush()
 
-    def end(self, summary: Mapping[str, Any] | None) -> None:
+    def end(self, summary: Summary | None) -> None:
         if summary is not None:
             for step, numbers in result_numbers(summary).items():
                 self._numbers(step, numbers)

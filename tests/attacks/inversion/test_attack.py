@@ -182,7 +182,7 @@ def test_a_run_is_attacked_at_its_last_model(trained: Path) -> None:
         ("model.safetensors", save({"other": torch.zeros(1)}), "not a model of this experiment"),
         ("summary.json", None, "no result yet; finish it with `silodp resume"),
         ("summary.json", b"[]", "damaged; remove it and write it anew with `silodp resume"),
-        ("summary.json", b"{}", "damaged; remove it and write it anew with `silodp resume"),
+        ("summary.json", b"{}", "experiment is missing; remove it and write it anew with `silodp resume"),
     ],
 )
 def test_a_run_with_a_file_missing_or_damaged(

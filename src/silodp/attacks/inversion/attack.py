@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from silodp.attacks.inversion.open_network import open_network
 from silodp.attacks.inversion.reading import layer_input, read_layer, rebuild
@@ -18,12 +19,12 @@ from silodp.attacks.inversion.views import View, views_of
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
 from silodp.experiment import Experiment, delta_by_rule
-from silodp.files import read_object
 from silodp.local.parameters import FlatModel
 from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
 from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
+from silodp.runs.folder import RunFolder
 from silodp.tasks import Task, task_named
 
 OnProgress = Callable[[str, int, int], None]
@@ -75,6 +76,27 @@ class Score:
         return mean(self.ssim)
 
 
+class ViewRecord(TypedDict):
+    """The means over the images; null where one is not defined."""
+
+    ssim: float | None
+    psnr: float | None
+    baseline_ssim: float | None
+    images: dict[str, Any]  # `Score`
+
+
+class AttackFile(TypedDict):
+    """attack.json."""
+
+    experiment: str  # its name
+    cohort: str
+    victim: str
+    noise_multiplier: float
+    intermediaries: int  # v
+    settings: dict[str, Any]  # `AttackSettings`
+    views: dict[str, ViewRecord]
+
+
 @dataclass(frozen=True)
 class AttackResult:
     """Scores by view, and the pictures."""
@@ -88,8 +110,8 @@ class AttackResult:
     originals: Tensor
     guesses: dict[str, Tensor]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For attack.json: per image, and the means."""
+    def to_dict(self) -> AttackFile:
+        """Per image, and the means."""
         return {
             "experiment": self.experiment.name,
             "cohort": self.cohort,
@@ -99,7 +121,9 @@ class AttackResult:
             "settings": asdict(self.settings),
             "views": {
                 name: {
-                    **{key: mean(getattr(score, key)) for key in ("ssim", "psnr", "baseline_ssim")},
+                    "ssim": mean(score.ssim),
+                    "psnr": mean(score.psnr),
+                    "baseline_ssim": mean(score.baseline_ssim),
                     "images": asdict(score),
                 }
                 for name, score in self.scores.items()
@@ -170,14 +194,12 @@ def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[H
 
 
 def _last_count(run: Path) -> int:
-    path = run / "summary.json"
-    if not path.is_file():
-        raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {run}`")
-    way_out = f"remove it and write it anew with `silodp resume {run}`"
-    count = read_object(path, "intermediaries", way_out=way_out)["intermediaries"]
-    if type(count) is not int or count < 1:
-        raise InputError(f"{path}: damaged; {way_out}")
-    return count
+    summary = RunFolder(run).summary(f"remove it and write it anew with `silodp resume {run}`")
+    if summary is None:
+        raise InputError(
+            f"{run / 'summary.json'}: the run has no result yet; finish it with `silodp resume {run}`"
+        )
+    return summary["intermediaries"]
 
 
 def _others(cohort: Cohort) -> Tensor:
