@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from silodp.cohorts import Cohort, Examples, HospitalData
     from silodp.errors import InputError
     from silodp.experiment import Experiment
+    from silodp.inference.predictor import Predictor, load
     from silodp.intermediary import IntermediaryRule
     from silodp.models.norm import with_norm
     from silodp.privacy.accountants import Epsilon
@@ -35,10 +36,12 @@ __all__ = [
     "InputError",
     "IntermediaryRule",
     "Parts",
+    "Predictor",
     "Result",
     "ServerOptimizer",
     "UpdateMap",
     "build",
+    "load",
     "resume",
     "train",
     "with_norm",
@@ -54,10 +57,12 @@ _HOMES = {
     "InputError": "silodp.errors",
     "IntermediaryRule": "silodp.intermediary",
     "Parts": "silodp.runs.build",
+    "Predictor": "silodp.inference.predictor",
     "Result": "silodp.runs.training",
     "ServerOptimizer": "silodp.server_optimizers",
     "UpdateMap": "silodp.update_map",
     "build": "silodp.runs.build",
+    "load": "silodp.inference.predictor",
     "resume": "silodp.runs.training",
     "train": "silodp.runs.training",
     "with_norm": "silodp.models.norm",

@@ -24,6 +24,7 @@ from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
     Count,
+    EvaluationSettings,
     PrivacySettings,
     Rule,
     Settings,
@@ -75,6 +76,7 @@ class Experiment(Settings):
     )
     privacy: PrivacySettings = PrivacySettings()
     budget: BudgetSettings | None = None
+    evaluation: EvaluationSettings = EvaluationSettings()
     server: Annotated[SerializeAsAny[ServerRule], BeforeValidator(ServerRule.chosen)] = FedAvg()
     participation: Annotated[SerializeAsAny[ParticipationRule], BeforeValidator(ParticipationRule.chosen)] = (
         Everyone()
@@ -97,10 +99,6 @@ class Experiment(Settings):
         privacy = tree.get("privacy")
         if isinstance(privacy, dict) and privacy.get("level") == "sample":
             defaults |= {"clipping": {"rule": "none"}, "intermediaries": {"rule": "fixed", "count": 1}}
-            model = tree.get("model", {}) if isinstance(tree.get("model", {}), dict) else {}
-            kind = ModelSettings.known.get(str(model.get("kind", task.model)))
-            if kind is not None and "norm" in kind.model_fields:
-                defaults["model"] |= {"norm": "group"}
         if isinstance(privacy, dict) and privacy.get("noise") == "shared":
             tree = {"diagnostics": False, **tree}
         given = {section: tree.get(section, {}) for section in defaults}

@@ -28,7 +28,9 @@ from silodp.local.state import (
 from silodp.local.trainer import LocalTrainer, average_states
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.noise.streams import NoiseSource, generator, keyed_noise, seeded_noise
+from silodp.noise.streams import NoiseSource, derive_seed, generator, keyed_noise, seeded_noise
+from silodp.settings import EvaluationBatch
+from silodp.tasks.scores import Scores, score
 
 _CPU = torch.device("cpu")
 
@@ -214,9 +216,13 @@ class Hospital:
     def _generator(self, device: torch.device, *purpose: str | int) -> torch.Generator:
         return generator(device, self._seed, "hospital", self.name, *purpose)
 
-    def evaluate(self, parameters: Tensor, part: str, *, thorough: bool) -> dict[str, float]:
-        """Metrics of the model on one part of the hospital's data."""
+    def evaluate(
+        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
+    ) -> Scores:
+        """What the model scores on one part of the hospital's data; `thorough`: with intervals."""
         task, examples = self._trainer.task, self.parts[part]
-        logits = self._trainer.logits(parameters, examples)
-        metrics = task.metrics if thorough else task.quick_metrics
-        return metrics(logits.cpu(), examples.targets.cpu())
+        logits, targets = self._trainer.logits(parameters, examples, batch).cpu(), examples.targets.cpu()
+        if thorough:
+            seed = derive_seed(self._seed, "bootstrap", self.name)
+            return score(task, logits, targets, examples.patients, seed)
+        return Scores(task.quick_metrics(logits, targets), len(examples), None)

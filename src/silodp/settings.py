@@ -18,6 +18,7 @@ LONGEST = 200  # characters of a value in an error
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+EvaluationBatch = Literal["image", "scan", "hospital"]
 
 
 class Settings(BaseModel):
@@ -187,6 +188,15 @@ class PrivacySettings(Settings):
     def reproducible(self) -> bool:
         """Whether noise and draws come from the seed, so that a round redone is the same release."""
         return self.entropy == "seed"
+
+
+class EvaluationSettings(Settings):
+    """How models are validated and tested."""
+
+    section: ClassVar[str] = "evaluation"
+    batch: EvaluationBatch = "image"
+    """What the network sees at a time, where its norm layers let images depend on each other: one image, one
+    patient's scan, or many images of a hospital. Only the first two are what a doctor would get."""
 
 
 class BudgetSettings(Settings):

@@ -305,15 +305,23 @@ def test_the_numbers_are_those_of_the_run(
     table = browser.driver.find_elements(By.CSS_SELECTOR, ".scroll table")[1]
     rows = [row.text.split() for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]
     last, best = (result["test"][which]["hospitals"] for which in ("last", "best"))
+    intervals, tried = (result["test"]["last"][key] for key in ("intervals", "tried"))
+
+    def with_interval(hospital: str, name: str, places: int) -> list[str]:
+        low, high = (f"{edge:.{places}f}" for edge in intervals["hospitals"][hospital][name])
+        return [f"{last[hospital][name]:.{places}f}", f"({low}–{high})"]
+
     assert rows == [
         [
             name,
-            f"{found['dice']:.3f}",
-            f"{found['iou']:.3f}",
-            f"{found['hd95']:.1f}",
+            *with_interval(name, "dice", 3),
+            *with_interval(name, "iou", 3),
+            *with_interval(name, "hd95", 1),
             f"{best[name]['dice']:.3f}",
+            str(tried[name]["images"]),
+            str(tried[name]["patients"]),
         ]
-        for name, found in last.items()
+        for name in last
     ]
     foot = table.find_element(By.CSS_SELECTOR, "tfoot").text
     assert f"{result['test']['best']['mean']['dice']:.3f}" in foot
@@ -443,9 +451,10 @@ def test_several_runs_side_by_side(browser: Browser, pages: dict[str, Path], run
             for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]  # fmt: skip
     assert [row[0] for row in rows] == ["A plain", "B mri", "C ct", "D unfinished"]
     mri = summary(runs["mri"])
+    low, high = mri["test"]["last"]["intervals"]["mean"]["dice"]
     assert rows[1][1:5] == [
         f"{mri['epsilon']['hospital']:,.1f}", f"{mri['epsilon']['intermediary']:,.1f}",
-        f"{mri['test']['last']['mean']['dice']:.3f}", "–",
+        f"{mri['test']['last']['mean']['dice']:.3f} ({low:.3f}–{high:.3f})", "–",
     ]  # fmt: skip
     assert rows[0][1:3] == ["∞", "∞"]
     assert rows[3][-1] == "2 of 3, unfinished"
@@ -530,7 +539,7 @@ def test_what_is_not_a_number_leaves_a_gap(browser: Browser, runs: dict[str, Pat
         1
     ]
     assert row.text.split()[:2] == [first, "–"]
-    assert row.text.split()[-1] == "0.432"
+    assert row.text.split()[-3] == "0.432"
     assert "no value of the training loss" in browser.text("main")
     source = (tmp_path / "report.html").read_text()
     assert not re.search(r"\bnan\b|NaN|\binf\b|None", source)

@@ -367,7 +367,9 @@ def test_one_validation_image_is_refused_where_batchnorm_cannot_use_it(
 ) -> None:
     first = cohort.hospitals[0]
     lonely = replace(first, validation=first.validation[:1])
-    deep = experiment.change(model__levels=4)  # at whose bottom an image of 16² is one pixel
+    deep = experiment.change(
+        model__norm="batch", model__levels=4
+    )  # at whose bottom an image of 16² is one pixel
     with pytest.raises(InputError, match="cannot train on 1 images"):
         train(deep, cohort=Cohort("one", (lonely,)), out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()

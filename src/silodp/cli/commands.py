@@ -18,6 +18,7 @@ from silodp.cli.report import report
 from silodp.cli.settings import settings
 from silodp.cli.study import study
 from silodp.cli.terminal import complain, console, flush, prepare_streams, say
+from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
 
 app = typer.Typer(
@@ -33,6 +34,9 @@ app.command()(attack)
 app.command()(audit)
 app.command()(report)
 app.command()(settings)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(export)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]

@@ -23,6 +23,7 @@ from silodp.runs.wording import (
     describe_cohort,
     describe_epsilon,
     describe_round,
+    describe_test,
     show_epsilon,
 )
 
@@ -104,6 +105,8 @@ def show_result(result: Result) -> None:
         table.add_row(f"{which} round ({test['round']})", *values)
     console = terminal()
     console.print(table)
+    for line in describe_test(summary["test"]["last"], summary["headline"]):
+        console.print(line)
     console.print(describe_cohort(summary["cohort"]))
     if baseline := describe_baseline(summary):
         console.print(baseline)

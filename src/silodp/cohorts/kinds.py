@@ -180,11 +180,13 @@ class FileCohort(StoredCohort):
     Attributes:
         takes: what `path` leads to: "folder", or the endings of one file.
         general: whether it takes what others do, too: then it is tried last.
+        head: whether its CT slices show heads, which are seen through windows of their own.
         split: the shares of train, validation and test where neither settings nor files say them.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("folder",)
     general: ClassVar[bool] = False
+    head: ClassVar[bool] = False
     split: ClassVar[tuple[float, float, float]] = (0.6, 0.2, 0.2)
     storage: Literal["uint8", "float16"] = "uint8"
     """Of decoded images."""

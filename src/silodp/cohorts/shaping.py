@@ -62,12 +62,17 @@ def _shape_piece(pictures: Pictures, settings: FileCohort) -> Shaped:
     ]
     images, targets = images[good], targets[good]
     return Shaped(
-        _number(_resize(_channels(images, settings.channels), settings.image_size), settings.storage),
+        prepare(images, settings),
         _resize_masks(targets, settings.image_size) if targets.ndim == 4 else targets.astype(np.int64),
         tuple(pictures.rows[number] for number in good),
         tuple(digest(image) for image in images),
         (*pictures.problems, *problems),
     )
+
+
+def prepare(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
+    """(n, c, h, w) of bytes or of numbers 0…1, as they are stored: bytes, or half precision −1…1."""
+    return _number(_resize(_channels(images, settings.channels), settings.image_size), settings.storage)
 
 
 def digest(image: NDArray[Any]) -> str:

@@ -9,6 +9,8 @@ from typing import Protocol
 from torch import Tensor
 
 from silodp.messages import Contribution, Diagnostics, RoundPlan
+from silodp.settings import EvaluationBatch
+from silodp.tasks.scores import Scores
 
 
 class Engine(Protocol):
@@ -36,8 +38,17 @@ class Engine(Protocol):
         """
         ...
 
-    def evaluate(self, parameters: Tensor, part: str, *, thorough: bool) -> dict[str, dict[str, float]]:
-        """Each hospital's metrics on its own data."""
+    def evaluate(
+        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
+    ) -> dict[str, Scores]:
+        """What the model scores on each hospital's own data.
+
+        Args:
+            parameters: (d,) of the model.
+            part: "validation" or "test".
+            thorough: every metric, with intervals; otherwise what is cheap enough for every round.
+            batch: what the network sees at a time; default: as the experiment says.
+        """
         ...
 
     def put_down(self, folder: Path, round_: int) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from silodp.hospital import Hospital
 from silodp.messages import Contribution, Diagnostics, RoundPlan
+from silodp.settings import EvaluationBatch
+from silodp.tasks.scores import Scores
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +53,11 @@ class InProcess:
                 continue
         return torch.cat(norms) if norms else torch.empty(0, dtype=torch.float64)
 
-    def evaluate(self, parameters: Tensor, part: str, *, thorough: bool) -> dict[str, dict[str, float]]:
+    def evaluate(
+        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
+    ) -> dict[str, Scores]:
         return {
-            name: hospital.evaluate(parameters, part, thorough=thorough)
+            name: hospital.evaluate(parameters, part, thorough=thorough, batch=batch)
             for name, hospital in self._hospitals.items()
         }
 

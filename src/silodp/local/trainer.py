@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +15,7 @@ from silodp.local.jobs import Job, batch_count
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.state import OptimizerState
+from silodp.settings import EvaluationBatch, EvaluationSettings
 from silodp.tasks import Task
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ class LocalTrainer:
     task: Task
     settings: LocalSettings
     sample_level: SampleLevel | None = None
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
         self.device = self.model.values.device
+        self._mixes: bool | None = None
+        for layer in self.model.module.modules():
+            if isinstance(layer, nn.GroupNorm) and any(own.requires_grad for own in layer.parameters()):
+                layer.register_forward_pre_hook(_contiguous_after_frozen_layers)
         self._flat = nn.Parameter(self.model.values)
         self._flat.grad = self.model.gradients
         self._optimizer = self.settings.make(self._flat)
@@ -112,12 +118,59 @@ class LocalTrainer:
             return self.model.module(images).float()  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def logits(self, parameters: Tensor, examples: Examples) -> Tensor:
-        """Predictions for all examples, in their order, in batches of nearly equal size."""
+    def logits(self, parameters: Tensor, examples: Examples, batch: EvaluationBatch | None = None) -> Tensor:
+        """Predictions for all examples, in their order.
+
+        Where no image of a batch depends on the others, batches are as large as they may; otherwise they are
+        what `batch` says.
+
+        Args:
+            parameters: (d,) of the model.
+            examples: images on the trainer's device.
+            batch: what the network sees at a time; default: as `evaluation.batch`.
+        """
         self.model.load(parameters)
         self.model.module.eval()
-        count = batch_count(len(examples), max(32, self.settings.batch_size))
-        return torch.cat([self.forward(network_input(part)) for part in examples.images.tensor_split(count)])
+        batch = batch or self.evaluation.batch
+        if batch == "hospital" or not self.mixes_images(examples.images):
+            count = batch_count(len(examples), max(32, self.settings.batch_size))
+            return torch.cat([self._predict(part) for part in examples.images.tensor_split(count)])
+        if batch == "image" or examples.patients is None:
+            return torch.cat([self._predict(one) for one in torch.split(examples.images, 1)])
+        scans = torch.unique(examples.patients, return_inverse=True)[1]
+        order, sizes = scans.argsort(stable=True), scans.bincount().tolist()
+        found = [self._predict(examples.images[one.to(self.device)]) for one in torch.split(order, sizes)]
+        return torch.cat(found)[order.argsort().to(self.device)]
+
+    def _predict(self, images: Tensor) -> Tensor:
+        return self.forward(network_input(images))
+
+    @torch.no_grad()
+    def mixes_images(self, images: Tensor) -> bool:
+        """Whether the network's answer for an image depends on others of its batch: found out once.
+
+        By its norm layers, or by what it says of the first image alone and beside the second.
+        """
+        if self._mixes is None:
+            layers = self.model.module.modules()
+            self._mixes = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in layers)
+            if not self._mixes and len(images) > 1:
+                self.model.module.eval()
+                alone, beside = self._predict(images[:1])[0], self._predict(images[:2])[0]
+                rounding = 1e-3 if self.device.type == "cpu" else 5e-2  # of bfloat16
+                self._mixes = bool((alone - beside).abs().max() > rounding * (1 + alone.abs().max()))
+        return self._mixes
+
+
+def _contiguous_after_frozen_layers(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+    """What a trained GroupNorm gets from layers that are not trained.
+
+    Where these are channels-last on a CPU, PyTorch 2.13 ends the process in the layer's backward pass.
+    """
+    (images,) = inputs
+    if images.requires_grad or not torch.is_grad_enabled() or images.device.type != "cpu":
+        return None
+    return (images.contiguous(),)
 
 
 def average_states(states: list[OptimizerState], count: int) -> list[OptimizerState]:

@@ -58,8 +58,9 @@ class OwnNetwork(ModelSettings):
 
     features: Annotated[int, Field(ge=1, le=1024)] = 8
     """The network's width."""
-    norm: Annotated[str, AfterValidator(_known_norm)] = "batch"
-    """Norm layers: batch, group or instance; none keeps running statistics."""
+    norm: Annotated[str, AfterValidator(_known_norm)] = "group"
+    """Norm layers: group, instance, or batch as in the paper, with which an image's prediction depends on the
+    others of its batch; none keeps running statistics."""
     affine: bool = False
     """Whether norm layers have a scale and a shift."""
 

@@ -17,7 +17,7 @@ from silodp.report.chart import draw, swatch
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
-from silodp.runs.wording import show_epsilon
+from silodp.runs.wording import show_epsilon, show_interval
 
 HERE = Path(__file__).parent
 GENERATOR = "silodp report"
@@ -176,7 +176,9 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     if test is None and run.metrics:
         value = run.metrics[-1]["validation"]["mean"].get(run.headline)
     part = "test" if test else "validation"
-    tiles.append((f"{what} on {part} images", shown(value), "mean over hospitals"))
+    edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
+    remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
+    tiles.append((f"{what} on {part} images", shown(value), remark))
     stopped = "the budget ended the run" if run.summary and run.summary["stopped"] else ""
     planned = "" if run.rounds == run.experiment.rounds else f"of {run.experiment.rounds}"
     tiles.append(("Rounds", str(run.rounds), " ".join(filter(None, [planned, stopped]))))

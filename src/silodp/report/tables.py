@@ -14,8 +14,10 @@ from markupsafe import Markup
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.reading import Run
-from silodp.runs.schema import Values
-from silodp.runs.wording import show_epsilon
+from silodp.runs.schema import ModelTest, Values
+from silodp.runs.wording import SEEN, show_epsilon, show_interval, tested_on
+
+Edges = Mapping[str, Sequence[float | None]]
 
 MOST_CLASSES = 4  # counted in a table of their own columns
 LONGEST_WORD = 20  # letters
@@ -78,26 +80,46 @@ def results(run: Run) -> Table | None:
     if last is None or best is None:
         return None
     names = list(last["mean"])
+    images, patients = tested_on(last)
     headings = ["Hospital", *(metric(name, run.classes).name for name in names)]
-    headings.append(f"{metric(run.headline).name}, best round")
+    headings += [f"{metric(run.headline).name}, best round", "Images", *["Patients"] * (patients is not None)]
 
-    def row(title: str, of_last: Values, of_best: Values) -> tuple[Cell, ...]:
-        cells = [_cell(of_last.get(name), name, name == run.headline) for name in names]
-        return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False))
+    def row(
+        title: str, of_last: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
+    ) -> tuple[Cell, ...]:
+        cells = [_cell(of_last.get(name), name, name == run.headline, edges.get(name)) for name in names]
+        tried = [Cell(f"{count:,}") for count in counts if count is not None]
+        return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False), *tried)
 
+    intervals = last["intervals"]
     return Table(
-        f"Test results of the last model (round {last['round']}), and of the best round ({best['round']})",
+        f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
+        f"intervals, and of the best round ({best['round']})",
         tuple(headings),
         tuple(
-            row(name, last["hospitals"][name], best["hospitals"].get(name, {})) for name in last["hospitals"]
+            row(
+                name, last["hospitals"][name], intervals["hospitals"].get(name, {}),
+                best["hospitals"].get(name, {}), _tried(last, name),
+            )
+            for name in last["hospitals"]
         ),
-        row("Mean over hospitals", last["mean"], best["mean"]),
-    )
+        row("Mean over hospitals", last["mean"], intervals["mean"], best["mean"], (images, patients)),
+    )  # fmt: skip
 
 
-def _cell(value: float | None, name: str, with_bar: bool) -> Cell:
+def _tried(test: ModelTest, hospital: str) -> tuple[int, int | None]:
+    """On how many images of how many patients; where that got lost, on none that are known."""
+    found = test["tried"].get(hospital)
+    return (found["images"], found["patients"]) if found else (0, 0)
+
+
+def _cell(
+    value: float | None, name: str, with_bar: bool, edges: Sequence[float | None] | None = None
+) -> Cell:
     filled = 100 * value if with_bar and value is not None and math.isfinite(value) else None
-    text = shown(value, 3 if metric(name).bounded else 1)
+    places = 3 if metric(name).bounded else 1
+    interval = show_interval(edges, places)
+    text = shown(value, places) + (f" ({interval})" if interval else "")
     return Cell(text, None if filled is None else max(0.0, min(100.0, filled)))
 
 
@@ -111,7 +133,9 @@ def comparison(runs: Sequence[Run]) -> Table:
     for run in runs:
         test = run.test("last")
         metrics = [
-            _cell(test["mean"].get(name) if test and run.headline == name else None, name, True)
+            _cell(test["mean"].get(name), name, True, test["intervals"]["mean"].get(name))
+            if test and run.headline == name
+            else _cell(None, name, True)
             for name in headlines
         ]
         epsilons, rest = (map(Cell, texts) for texts in _privacy(run, images))

@@ -9,8 +9,8 @@ from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
-from silodp.runs.schema import CohortFile
-from silodp.runs.wording import describe_baseline, show_epsilon
+from silodp.runs.schema import CohortFile, ModelTest
+from silodp.runs.wording import describe_baseline, describe_test, show_epsilon
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -51,7 +51,7 @@ def purpose(run: Run) -> str:
 
 def headline(run: Run) -> list[str]:
     """The run in a few sentences: who, what, how well, at which privacy."""
-    network = NETWORKS[run.experiment.model.kind]
+    network = NETWORKS.get(run.experiment.model.kind, "network")
     who = hospitals(run)
     sentences = [
         f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}.",
@@ -63,7 +63,8 @@ def headline(run: Run) -> list[str]:
 
 def _how_well(run: Run) -> str:
     what = metric(run.headline)
-    scale = {"dice": "1 is perfect, 0 is no overlap", "auc": "1 is perfect, 0.5 is guessing"}[run.headline]
+    scales = {"dice": "1 is perfect, 0 is no overlap; ", "auc": "1 is perfect, 0.5 is guessing; "}
+    scale = scales.get(run.headline, "")
     test = run.test("last")
     if test is not None:
         value = shown(test["mean"].get(run.headline))
@@ -71,7 +72,7 @@ def _how_well(run: Run) -> str:
             return f"After {several(test['round'], 'round')} its {what.name} on test images is not defined."
         return (
             f"After {several(test['round'], 'round')} it reaches {what.name} {value} on test images "
-            f"({scale}; mean over hospitals)."
+            f"({scale}mean over hospitals). {sentence(_certainty(run, test))}"
         )
     if not run.metrics:
         return "No round is finished yet."
@@ -169,12 +170,18 @@ def facts(run: Run) -> list[tuple[str, str]]:
         if left_out := cohort.get("left_out"):
             found.append(("Left out", f"{several(len(left_out), 'file')} that could not be used"))
     size = f", {run.summary['parameters']:,} parameters" if run.summary else ""
-    found.append(("Model", f"{NETWORKS[experiment.model.kind]}{size}"))
+    found.append(("Model", f"{NETWORKS.get(experiment.model.kind, experiment.model.kind)}{size}"))
     found.append(("Training", _training(run)))
     found.append(("Noise", _noise(run)))
     if baseline := _baseline(run):
         found.append(("To beat", sentence(baseline)))
     return found
+
+
+def _certainty(run: Run, test: ModelTest) -> str:
+    """How sure a test figure is, and what it rests on."""
+    first, *more = describe_test(test, run.headline)
+    return ". ".join(sentence(text).rstrip(".") for text in (first.partition(", ")[2] or first, *more))
 
 
 def _baseline(run: Run) -> str:

@@ -124,7 +124,7 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
         from silodp.local.sample_level import sample_level
 
         at_samples = sample_level(resolved.privacy, flat, cohort.hospitals[0].train.images.shape[1:])
-    trainer = LocalTrainer(flat, task, resolved.local, at_samples)
+    trainer = LocalTrainer(flat, task, resolved.local, at_samples, resolved.evaluation)
     refuse_misfit(trainer, cohort, resolved.intermediaries.min_samples, outputs(resolved, cohort))
     mechanism = build_mechanism(resolved, [len(hospital.train) for hospital in members])
     fixed = signs(len(flat), place)
@@ -144,7 +144,7 @@ def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalT
         run: its folder.
     """
     model = FlatModel(trained_network(experiment, cohort, run), device_named("auto"))
-    return LocalTrainer(model, task_named(experiment.task), experiment.local)
+    return LocalTrainer(model, task_named(experiment.task), experiment.local, None, experiment.evaluation)
 
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:

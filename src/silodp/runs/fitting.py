@@ -28,10 +28,15 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     """The network that the experiment names, for this cohort's images; only what trains is free."""
+    channels = cohort.hospitals[0].train.images.shape[1]
+    return network_for(experiment, channels, outputs(experiment, cohort))
+
+
+def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Module:
+    """The network that the experiment names, new; only what trains is free."""
     from silodp.models import build_model
 
-    channels = cohort.hospitals[0].train.images.shape[1]
-    network = build_model(experiment.model, channels, outputs(experiment, cohort), experiment.seed)
+    network = build_model(experiment.model, channels, outputs, experiment.seed)
     return freeze_all_but(network, experiment.model.trainable)
 
 
@@ -81,6 +86,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
         raise InputError(
             f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
         ) from None
+    _refuse_alone(trainer, cohort)
     if (changed := before.changed()) is not None:
         raise InputError(
             f"model: a forward pass changes {changed!r}; what it keeps would go from one hospital into the "
@@ -93,6 +99,23 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
         fits, wanted = len(shape) == 2 and shape[1] >= classes, f"(n, {classes})"
     if not fits:
         raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
+
+
+def _refuse_alone(trainer: LocalTrainer, cohort: Cohort) -> None:
+    """Where models are tested on one image at a time, the network must be able to take one."""
+    image = cohort.hospitals[0].train[:1].to(trainer.device).images
+    batch = trainer.evaluation.batch
+    if batch == "hospital" or not trainer.mixes_images(image):
+        return
+    trainer.model.module.eval()
+    try:
+        trainer.forward(network_input(image))
+    except Exception as error:  # BatchNorm over a single number, or whatever a user's own network raises
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"evaluation.batch = {batch}: the network cannot take one image at a time ({why}); "
+            "set model.norm=group, larger images, or evaluation.batch=hospital"
+        ) from None
 
 
 def outputs(experiment: Experiment, cohort: Cohort) -> int:

@@ -184,11 +184,11 @@ class RunFolder:
         over = bool(content.get("over", True))  # earlier versions did not say
         return CheckpointFacts(content["ledger"], content["identity"]["experiment"], over)
 
-    def save_model(self, name: str, tensors: dict[str, Tensor]) -> str:
-        """Returns the file's SHA-256."""
+    def save_model(self, name: str, tensors: dict[str, Tensor], about: dict[str, str]) -> str:
+        """Returns the file's SHA-256; `about` is what the file says of itself."""
         from safetensors.torch import save
 
-        content = save(tensors)
+        content = save(tensors, about)
         write_atomically(self.path / name, content)
         return hashlib.sha256(content).hexdigest()
 
@@ -204,6 +204,9 @@ class RunFolder:
         """What summary.json says; None while the run is unfinished."""
         path = self.path / "summary.json"
         return read_as(Summary, path, way_out) if path.exists() else None
+
+    def save_card(self, text: str) -> None:
+        write_atomically(self.path / "MODEL_CARD.md", text.encode())
 
     def save_summary(self, summary: Summary) -> None:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())

@@ -9,8 +9,9 @@ from typing import Any
 from silodp.experiment import ResolvedExperiment
 from silodp.federation import Round
 from silodp.privacy.accountants import Epsilon
-from silodp.runs.schema import CohortFacts, EpsilonRecord, RoundRecord
+from silodp.runs.schema import CohortFacts, EpsilonRecord, ModelTest, OtherWay, RoundRecord
 from silodp.settings import Rule
+from silodp.tasks.scores import Scores, mean_intervals
 
 Metrics = dict[str, float]
 
@@ -73,7 +74,40 @@ def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:
     }
 
 
-def mean_metrics(hospitals: dict[str, Metrics]) -> Metrics:
+def test_record(
+    round_: int, scores: Mapping[str, Scores], batch: str, other: tuple[str, Mapping[str, Scores]] | None
+) -> ModelTest:
+    """What a model scored at its test.
+
+    Args:
+        round_: whose model.
+        scores: by hospital.
+        batch: what the network saw at a time; any: that makes no difference.
+        other: the same with another batch, where that makes a difference.
+    """
+    hospitals = {name: one.values for name, one in scores.items()}
+    again: OtherWay | None = None
+    if other is not None:
+        values = {name: one.values for name, one in other[1].items()}
+        again = {"batch": other[0], "mean": mean_metrics(values), "hospitals": values}
+    return {
+        "round": round_,
+        "mean": mean_metrics(hospitals),
+        "hospitals": hospitals,
+        "intervals": {
+            "mean": {name: list(edges) for name, edges in mean_intervals(list(scores.values())).items()},
+            "hospitals": {
+                hospital: {name: list(edges) for name, edges in one.intervals.items()}
+                for hospital, one in scores.items()
+            },
+        },
+        "tried": {name: {"images": one.images, "patients": one.patients} for name, one in scores.items()},
+        "batch": batch,
+        "other": again,
+    }
+
+
+def mean_metrics(hospitals: Mapping[str, Metrics]) -> Metrics:
     """The plain mean over hospitals, leaving out those for which a metric is not defined."""
     names = next(iter(hospitals.values()))
     return {name: _mean(metrics[name] for metrics in hospitals.values()) for name in names}

@@ -106,8 +106,28 @@ class CohortInShort(CohortFacts):
     left_out: int
 
 
+class Intervals(TypedDict):
+    """95 % of what metrics are where people are drawn anew: lower and upper end; null: not defined."""
+
+    mean: Mapping[str, list[float | None]]
+    hospitals: Mapping[str, Mapping[str, list[float | None]]]
+
+
+class Tried(TypedDict):
+    images: int
+    patients: int | None  # null: not known
+
+
+class OtherWay(MetricsRecord):
+    batch: str
+
+
 class ModelTest(MetricsRecord):
     round: int
+    intervals: Intervals
+    tried: Mapping[str, Tried]  # on whom, by hospital
+    batch: str  # what the network saw at a time: image, scan or hospital; any: that makes no difference
+    other: OtherWay | None  # the same model seeing images the other way, where that makes a difference
 
 
 class ModelTests(TypedDict):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Unpack, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from silodp.cohorts.description import describe, in_short
 from silodp.errors import InputError
@@ -22,12 +22,14 @@ from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, Parts, build
+from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment, refuse_used
-from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record
-from silodp.runs.schema import CohortInShort, RoundRecord, Summary
+from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record, test_record
+from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
+from silodp.settings import EvaluationBatch
 from silodp.tensor_files import same_form
 
 log = logging.getLogger("silodp")
@@ -193,7 +195,8 @@ class _Run:
                     "v is capped at %d: the smallest hospital has no images or no patients for more",
                     capped_at,
                 )
-            validation = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
+            scores = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
+            validation = {name: one.values for name, one in scores.items()}
             started, before = time.perf_counter(), started
             # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
             again = self.experiment.privacy.reproducible
@@ -216,6 +219,20 @@ class _Run:
         if not ends:  # however the run ended, the checkpoint that stays is the small one
             self.save(folder, ledger)
 
+    def _test(self, round_: int, parameters: Tensor) -> ModelTest:
+        """What a model scores on the test images, and where it hangs on how they are put together, both."""
+        batch = self.experiment.evaluation.batch
+        scores = self.engine.evaluate(parameters, "test", thorough=True)
+        some = self.parts.cohort.hospitals[0].test.images[:2].to(self.parts.trainer.device)
+        if not self.parts.trainer.mixes_images(some):
+            return test_record(round_, scores, "any", None)
+        another: EvaluationBatch = "hospital" if batch != "hospital" else "image"
+        try:
+            other = another, self.engine.evaluate(parameters, "test", thorough=True, batch=another)
+        except ValueError:  # of BatchNorm, where one image leaves one number a channel
+            return test_record(round_, scores, batch, None)
+        return test_record(round_, scores, batch, other)
+
     def _spent(self, events: list[Event]) -> Epsilon:
         return spent(events, self.experiment.delta, image_delta=self.experiment.privacy.image_delta)
 
@@ -225,14 +242,17 @@ class _Run:
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
             self.best_round, self.best_parameters = self.state.round, self.state.parameters
-        last = self.engine.evaluate(self.state.parameters, "test", thorough=True)
+        last = self._test(self.state.round, self.state.parameters)
         same = self.best_parameters is self.state.parameters
-        best = last if same else self.engine.evaluate(self.best_parameters, "test", thorough=True)
+        best = last if same else self._test(self.best_round, self.best_parameters)
         training_seconds = sum(record["training_seconds"] for record in rounds)
         images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
         tensors = self.parts.model.named_tensors(self.state.parameters)
-        digest = folder.save_model("model.safetensors", tensors)
-        folder.save_model("model-best.safetensors", self.parts.model.named_tensors(self.best_parameters))
+        described = folder.cohort()
+        about = model_facts(self.experiment, described, self.version, ledger.head)
+        digest = folder.save_model("model.safetensors", tensors, about)
+        best_tensors = self.parts.model.named_tensors(self.best_parameters)
+        folder.save_model("model-best.safetensors", best_tensors, about)
         cost = epsilon_record(epsilon)
         summary: Summary = {
             "experiment": self.experiment.name,
@@ -253,8 +273,8 @@ class _Run:
             "budget": self.experiment.budget.model_dump() if self.experiment.budget else None,
             "stopped": self.state.stopped,
             "test": {
-                "last": {"round": self.state.round, "mean": mean_metrics(last), "hospitals": last},
-                "best": {"round": self.best_round, "mean": mean_metrics(best), "hospitals": best},
+                "last": last,
+                "best": {**best, "round": self.best_round},
             },
             "best_round": self.best_round,
             "not_covered_by_epsilon": not_covered(self.experiment, cost, cohort),
@@ -268,8 +288,11 @@ class _Run:
             "model": digest,
         }
         folder.save_summary(summary)
+        if described is not None:
+            folder.save_card(model_card(self.experiment, summary, described))
+        mean = {name: or_nan(value) for name, value in last["mean"].items()}
         self.parts.model.load(self.state.parameters)
-        return Result(folder.path, epsilon, mean_metrics(last), summary, self.parts.model.module.eval())
+        return Result(folder.path, epsilon, mean, summary, self.parts.model.module.eval())
 
 
 def _device_name(device: torch.device) -> str:

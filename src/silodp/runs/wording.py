@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from silodp.runs.schema import CohortInShort, RoundRecord, Summary, or_infinite, or_nan
+from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_infinite, or_nan
+from silodp.tasks.scores import FEW
 
 if TYPE_CHECKING:
     from silodp.privacy.accountants import Epsilon
+
+SEEN = {
+    "any": "each judged by itself",
+    "image": "one image at a time",
+    "scan": "one patient's scan at a time",
+    "hospital": "in batches of a hospital",
+}
 
 
 def describe_round(record: RoundRecord) -> str:
@@ -44,6 +53,43 @@ def describe_cohort(cohort: CohortInShort) -> str:
     if cohort["left_out"]:
         text += f"; {cohort['left_out']} left out as unusable"
     return text
+
+
+def show_interval(edges: Sequence[float | None] | None, places: int = 3) -> str:
+    """A 95 % interval as people read it; empty where it is not defined."""
+    low, high = map(or_nan, edges or (None, None))
+    return f"{low:.{places}f}–{high:.{places}f}" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def tested_on(test: ModelTest) -> tuple[int, int | None]:
+    """How many test images, and of how many patients; None where that is not known."""
+    tried = list(test["tried"].values())
+    patients = [one["patients"] for one in tried]
+    known = [count for count in patients if count is not None]
+    return sum(one["images"] for one in tried), sum(known) if len(known) == len(patients) else None
+
+
+def describe_test(test: ModelTest, headline: str) -> list[str]:
+    """What a test figure rests on: its interval, on whom, how the network saw the images; and warnings."""
+    images, patients = tested_on(test)
+    edges = show_interval(test["intervals"]["mean"].get(headline))
+    whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")
+    lines = [
+        f"{headline} {or_nan(test['mean'][headline]):.3f}"
+        + (f", 95 % interval {edges}" if edges else "")
+        + f"; {whom}, {SEEN[test['batch']]}"
+    ]
+    if other := test["other"]:
+        lines.append(
+            f"{SEEN[other['batch']]} the same model has {headline} {or_nan(other['mean'][headline]):.3f}: "
+            "with its norm layers an image's prediction depends on the others of its batch; with "
+            "model.norm=group it does not"
+        )
+    few = images if patients is None else patients
+    if few < FEW:
+        what = "images" if patients is None else "patients"
+        lines.append(f"only {few} test {what}: a figure from fewer than {FEW}, and its interval, say little")
+    return lines
 
 
 def describe_baseline(summary: Summary) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from silodp.files import write_atomically
 from silodp.privacy.events import UNITS
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.runs.wording import show_epsilon
+from silodp.runs.wording import SEEN, show_epsilon, tested_on
 from silodp.studies.study import Found, Plan
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
             "covers_everything": one.summary["epsilon"]["covers_everything"],
             "v": one.summary["intermediaries"],
             **{f"test_{name}": one.test(name) for name in one.summary["test"]["last"]["mean"]},
+            **_on_whom(one),
             "best_round": one.summary["best_round"],
             **{f"best_{name}": one.test(name, "best") for name in one.summary["test"]["best"]["mean"]},
             "parameters": one.summary["parameters"],
@@ -68,6 +69,22 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
+
+
+def _on_whom(one: Found) -> dict[str, Any]:
+    """What the test figures of a run rest on."""
+    test, headline = one.summary["test"]["last"], one.summary["headline"]
+    images, patients = tested_on(test)
+    low, high = test["intervals"]["mean"][headline]
+    other = test["other"]
+    return {
+        f"test_{headline}_low": low,
+        f"test_{headline}_high": high,
+        "test_images": images,
+        "test_patients": patients,
+        "test_batch": test["batch"],
+        f"other_batch_{headline}": other and other["mean"][headline],
+    }
 
 
 def setting(plan: Plan, found: Sequence[Found]) -> str:
@@ -105,7 +122,7 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
         "(the only one the paper prints) protects one part of one.",
         "Metrics are of the last round's model on test images, mean over hospitals"
         + (f" and {len(plan.seeds)} seeds (± standard deviation)" if len(plan.seeds) > 1 else ", one seed")
-        + "; no ε covers them.",
+        + f"; no ε covers them. {_tested(found)}",
         "The paper tests the round that was best in validation, a choice that no ε covers.",
         *_uncovered_rules(found),
         *_withdrawn(found),
@@ -113,6 +130,18 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
     if found[0].summary["cohort"].get("simulated", True):
         lines.append("The hospitals are simulated.")
     return " ".join(lines)
+
+
+def _tested(found: Sequence[Found]) -> str:
+    """On how many images, and how the network saw them."""
+    tests = [one.summary["test"]["last"] for one in found]
+    images, patients = tested_on(tests[0])
+    whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")
+    ways = sorted({SEEN[test["batch"]] for test in tests})
+    text = f"They rest on {whom}, {' or '.join(ways)}; results.csv has a 95 % interval for each run"
+    if any(test["other"] for test in tests):
+        text += ", and the same model's figure in batches of a hospital, as in the authors' program"
+    return f"{text}."
 
 
 def _uncovered_rules(found: Sequence[Found]) -> list[str]:

@@ -9,14 +9,13 @@ but one that every image has.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from silodp.tasks.task import Task
+from silodp.tasks.task import Measure, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_CONFUSION = ("sensitivity", "specificity", "f1 score")
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -31,41 +30,62 @@ def _image_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits, labels.long(), reduction="none")
 
 
-def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    from monai.metrics import compute_confusion_matrix_metric, get_confusion_matrix
+def _measure(logits: Tensor, labels: Tensor) -> Measure:
+    import torch
     from torch.nn.functional import one_hot
 
     classes = logits.shape[1]
-    truth = one_hot(labels.long(), classes)
-    predicted = logits.argmax(1)
+    truth = one_hot(labels.long(), classes).double()
+    guess = one_hot(logits.argmax(1), classes).double()
+    right = (logits.argmax(1) == labels).double()
     # Two classes: class 1 speaks for both. More: each class against the rest.
     columns = [1] if classes == 2 else list(range(classes))
-    guess = one_hot(predicted, classes)
-    matrix = get_confusion_matrix(guess[:, columns, None], truth[:, columns, None]).sum(0)
-    areas = [_auc(logits, truth[:, column], column) for column in columns]
-    defined = [area for area in areas if not math.isnan(area)]
-    result: dict[str, Any] = {
-        "auc": sum(defined) / len(defined) if defined else math.nan,
-        "accuracy": (predicted == labels).float().mean(),
-    }
-    for metric in _CONFUSION:
-        result[metric.removesuffix(" score")] = compute_confusion_matrix_metric(metric, matrix).nanmean()
-    return {name: float(value) for name, value in result.items()}
+    truth, guess = truth[:, columns], guess[:, columns]
+    areas = [_auc(_odds(logits, column), truth[:, place]) for place, column in enumerate(columns)]
+
+    def weighted(weights: Tensor) -> dict[str, Tensor]:
+        found, missed = weights @ (truth * guess), weights @ (truth * (1 - guess))
+        false, dismissed = weights @ ((1 - truth) * guess), weights @ ((1 - truth) * (1 - guess))
+        return {
+            "auc": torch.stack([area(weights) for area in areas]).nanmean(0),
+            "accuracy": weights @ right / weights.sum(1),
+            "sensitivity": (found / (found + missed)).nanmean(1),
+            "specificity": (dismissed / (dismissed + false)).nanmean(1),
+            "f1": (2 * found / (2 * found + missed + false)).nanmean(1),
+        }
+
+    return weighted
 
 
-def _auc(logits: Tensor, truth: Tensor, column: int) -> float:
-    """Area under the ROC curve of one class against the rest; NaN where only one of both is there.
-
-    NaN also where an output is NaN: ranks of NaN are those of the images' order, so that AUC could be 1.
-    """
-    from monai.metrics import compute_roc_auc
-
-    if len(set(truth.tolist())) < 2:
-        return math.nan
+def _odds(logits: Tensor, column: int) -> Tensor:
+    """(n,) log-odds of one class rather than probabilities, which round to 1 for a network that is sure."""
     others = [other for other in range(logits.shape[1]) if other != column]
-    # Log-odds rather than probabilities, which round to 1 for a network that is very sure.
-    odds = logits[:, column].double() - logits[:, others].double().logsumexp(1)
-    return math.nan if odds.isnan().any() else float(compute_roc_auc(odds, truth))
+    return logits[:, column].double() - logits[:, others].double().logsumexp(1)
+
+
+def _auc(scores: Tensor, truth: Tensor) -> Callable[[Tensor], Tensor]:
+    """Area under the ROC curve: the chance that a positive image scores above a negative one; a tie is half.
+
+    NaN where only one of both is there, and where a score is NaN: ranks of NaN are those of the images'
+    order, so that the area could be 1.
+    """
+    import torch
+
+    unknown = bool(scores.isnan().any())
+    levels, level = torch.unique(scores, return_inverse=True)
+
+    def weighted(weights: Tensor) -> Tensor:
+        positive, negative = weights * truth, weights * (1 - truth)
+        here = weights.new_zeros(len(weights), len(levels)).index_add_(1, level, negative)
+        beaten = (here.cumsum(1) - here / 2)[:, level]
+        area = (positive * beaten).sum(1) / (positive.sum(1) * negative.sum(1))
+        return area.fill_(math.nan) if unknown else area
+
+    return weighted
+
+
+def _metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    return CLASSIFICATION.metrics(logits, labels)
 
 
 CLASSIFICATION = Task(
@@ -77,6 +97,6 @@ CLASSIFICATION = Task(
     outputs=lambda labels: max(2, int(labels.max()) + 1),
     loss=_loss,
     image_losses=_image_losses,
-    metrics=_metrics,
+    measure=_measure,
     quick_metrics=_metrics,
 )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.tasks.task import Task
+from silodp.tasks.task import Measure, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,23 +42,35 @@ def _one_minus_soft_dice(logits: Tensor, masks: Tensor, over: tuple[int, ...]) -
     return 1 - (2 * hit + SMOOTHING) / (2 * (hit + false * 0.5 + missed * 0.5) + SMOOTHING)
 
 
-def _quick_metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
-    """Where there is no gland, finding none counts as 1."""
+def _overlaps(logits: Tensor, masks: Tensor) -> dict[str, Tensor]:
+    """(images,) Dice and IoU, means over masks, and of several masks each Dice; finding no gland is 1."""
     predicted, truth = (logits > 0).float(), masks.float()
-    both, sizes = (predicted * truth).sum((2, 3)), predicted.sum((2, 3)) + truth.sum((2, 3))
+    both = (predicted * truth).sum((2, 3)).double()
+    sizes = (predicted.sum((2, 3)) + truth.sum((2, 3))).double()
     empty = sizes == 0
     dice, iou = (2 * both / sizes).masked_fill(empty, 1), (both / (sizes - both)).masked_fill(empty, 1)
-    result = {"dice": float(dice.mean()), "iou": float(iou.mean())}
+    result = {"dice": dice.mean(1), "iou": iou.mean(1)}
     if dice.shape[1] > 1:
-        result |= {f"dice_{number}": float(mask) for number, mask in enumerate(dice.mean(0), start=1)}
+        result |= {f"dice_{number}": mask for number, mask in enumerate(dice.unbind(1), start=1)}
     return result
 
 
-def _metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
+def _quick_metrics(logits: Tensor, masks: Tensor) -> dict[str, float]:
+    return {name: float(value.mean()) for name, value in _overlaps(logits, masks).items()}
+
+
+def _measure(logits: Tensor, masks: Tensor) -> Measure:
     """Hausdorff distance in pixels; where a mask is empty on one side only it is the image's diagonal."""
     predicted, truth = ((part > 0).flatten(0, 1).cpu().numpy() for part in (logits, masks))
     distances = [hausdorff_95(*pair) for pair in zip(predicted, truth, strict=True)]
-    return _quick_metrics(logits, masks) | {"hd95": sum(distances) / len(distances)}
+    of_images = _overlaps(logits, masks)
+    of_images["hd95"] = of_images["dice"].new_tensor(distances).reshape(masks.shape[:2]).mean(1)
+
+    def weighted(weights: Tensor) -> dict[str, Tensor]:
+        total = weights.sum(1)
+        return {name: weights @ value / total for name, value in of_images.items()}
+
+    return weighted
 
 
 def hausdorff_95(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
@@ -85,6 +97,6 @@ SEGMENTATION = Task(
     outputs=lambda masks: masks.shape[1],
     loss=_loss,
     image_losses=_image_losses,
-    metrics=_metrics,
+    measure=_measure,
     quick_metrics=_quick_metrics,
 )

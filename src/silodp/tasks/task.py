@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+Measure = Callable[["Tensor"], dict[str, "Tensor"]]
+
+
 @dataclass(frozen=True)
 class Task:
     """A loss and the metrics that go with it.
@@ -24,8 +27,10 @@ class Task:
         loss: mean loss of a batch from (logits, targets).
         image_losses: (n,) losses of the images from (logits, targets), each of its image alone: where one
             image's gradient is clipped, no other image may be in it.
-        metrics: every metric of a set of images from (logits, targets); NaN where it is not defined.
-        quick_metrics: those that are cheap enough for every round.
+        measure: from (logits, targets) of n images, on the CPU, a function of (r, n) weights: every metric by
+            name, (r,) in double precision, where image i counts as often as its weight says; NaN where it is
+            not defined.
+        quick_metrics: those of (logits, targets) that are cheap enough for every round.
     """
 
     name: str
@@ -36,5 +41,10 @@ class Task:
     outputs: Callable[[Tensor], int]
     loss: Callable[[Tensor, Tensor], Tensor]
     image_losses: Callable[[Tensor, Tensor], Tensor]
-    metrics: Callable[[Tensor, Tensor], dict[str, float]]
+    measure: Callable[[Tensor, Tensor], Measure]
     quick_metrics: Callable[[Tensor, Tensor], dict[str, float]]
+
+    def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, float]:
+        """Every metric, each image counted once."""
+        once = logits.new_ones(1, len(targets)).double()
+        return {name: float(value) for name, value in self.measure(logits, targets)(once).items()}

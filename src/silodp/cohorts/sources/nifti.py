@@ -110,6 +110,16 @@ def _as_seen(volume: NDArray[Any]) -> NDArray[Any]:
     return volume[::-1, ::-1].transpose(2, 1, 0)
 
 
+def from_seen(slices: NDArray[Any]) -> NDArray[Any]:
+    """(slice, row, column) as (right, front, up)."""
+    return slices.transpose(2, 1, 0)[::-1, ::-1]
+
+
+def load_volume(path: Path) -> Any:
+    """A volume of three axes as it lies in its file, a nibabel image whose numbers are not read yet."""
+    return _nibabel().squeeze_image(_load(path))
+
+
 def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[np.int64]:
     """(slice, row, column) of the label numbers of a volume's mask."""
     if not is_nifti(path):

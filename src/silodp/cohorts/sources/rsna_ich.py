@@ -63,6 +63,7 @@ class RsnaIch(FolderCohort):
 
     takes: ClassVar[tuple[str, ...]] = ("folder", ".csv")
     task: ClassVar[str | None] = "classification"
+    head: ClassVar[bool] = True
     kind: Literal["rsna-ich"] = "rsna-ich"
     hospitals: Count | None = 20
     image_size: ImageSize | None = 224

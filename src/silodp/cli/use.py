@@ -1,0 +1,102 @@
+"""`silodp predict`, `silodp evaluate`: a trained model on new images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from silodp.cli.terminal import complain, console, say
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+Which = Annotated[bool, typer.Option("--best", help="The model best in validation instead of the last one.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def predict(
+    run: Run,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="An image, a volume, an npz file, or a folder.")
+    ],
+    out: Annotated[Path, typer.Option(help="A new folder for masks or predictions.csv.")],
+    overlays: Annotated[
+        bool, typer.Option("--overlays", help="Draw the outlines over the images, too.")
+    ] = False,
+    best: Which = False,
+    device: Device = "auto",
+) -> None:
+    """What the model says of new images: masks in their own geometry, or probabilities of classes."""
+    from silodp.cli.display import counting
+    from silodp.inference.output import predict_files
+    from silodp.inference.predictor import load
+
+    predictor = load(run, which="best" if best else "last", device=device)
+    with counting("predicting") as on_progress:
+        problems = predict_files(predictor, path, out, overlays=overlays, on_progress=on_progress)
+    for problem in problems:
+        complain(f"left out: {problem}")
+    say(f"{out}: predictions for patients' images; handle them as you would handle these")
+
+
+def evaluate(
+    run: Run,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Labelled images, as `silodp data check` reads.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="A new csv file with a row for each image.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the cohort, such as mask_labels=[1, 2]."
+        ),
+    ] = None,
+    best: Which = False,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """How well the model does on new labelled images, by hospital and together, with 95 % intervals."""
+    from silodp.cli.display import counting, titled_table
+    from silodp.experiment import cohort_at
+    from silodp.files import to_json
+    from silodp.inference.evaluation import evaluate_files
+    from silodp.inference.predictor import load
+    from silodp.runs.schema import or_nan
+    from silodp.runs.wording import describe_test, show_interval
+
+    predictor = load(run, which="best" if best else "last", device=device)
+    with counting("reading files") as on_read:
+        test = evaluate_files(predictor, cohort_at(path, changes or []), out, on_read)
+    if as_json:
+        print(to_json(test, indent=2))
+        return
+    table = titled_table(f"{path}: the model of {run}")
+    table.add_column("hospital", no_wrap=True)
+    for name in test["mean"]:
+        table.add_column(name, justify="right")
+    for hospital, values in test["hospitals"].items():
+        table.add_row(hospital, *(f"{or_nan(value):.3f}" for value in values.values()))
+    table.add_row("mean", *(f"{or_nan(value):.3f}" for value in test["mean"].values()))
+    console().print(table)
+    headline = next(iter(test["mean"]))
+    for line in describe_test(test, headline):
+        say(line)
+    others = (name for name in test["mean"] if name != headline)
+    say(
+        "95 % intervals: "
+        + ", ".join(f"{name} {show_interval(test['intervals']['mean'][name])}" for name in others)
+    )
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="A new file, or for a MONAI bundle a new folder.")],
+    form: Annotated[str, typer.Option("--format", help="onnx, monai or torch.")] = "onnx",
+    best: Which = False,
+) -> None:
+    """Write the model for other programs, with both ε and what they do not cover."""
+    from silodp.inference.export import export as write
+    from silodp.inference.predictor import load
+
+    predictor = load(run, which="best" if best else "last", device="cpu")
+    say(f"{out}: {write(predictor, run, form, out)}")

@@ -1,0 +1,1 @@
+"""Using a trained model: on new images, on new labelled data, in other programs."""

@@ -1,0 +1,104 @@
+"""New images for a model: any files that a cohort can have, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Problem, Scan, Unreadable
+from silodp.cohorts.kinds import FileCohort
+from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom
+from silodp.cohorts.sources.medmnist import SPLITS
+from silodp.cohorts.sources.nifti import is_nifti, read_nifti
+from silodp.cohorts.sources.npz import as_images, open_arrays
+from silodp.cohorts.sources.pairing import MASKS, files_below
+from silodp.cohorts.sources.pixels import PICTURES, read_picture
+from silodp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Input:
+    """What one file holds.
+
+    Attributes:
+        name: its path below the root.
+        path: the file.
+        images: (n, channels, h, w); bytes 0…255, or numbers 0…1.
+        names: of the images.
+        slices: of a volume, the place of each image among its slices; None for other files.
+    """
+
+    name: str
+    path: Path
+    images: NDArray[Any]
+    names: tuple[str, ...]
+    slices: tuple[int, ...] | None = None
+
+
+def find_images(root: Path) -> list[tuple[str, Path]]:
+    """The images at a path, by name; those in folders of masks are left out."""
+    if not root.exists():
+        raise InputError(f"{root}: nothing is there")
+    if root.is_file():
+        return [(root.name, root)]
+    found = []
+    for name in files_below(root).files:
+        folders = {part.lower() for part in PurePosixPath(name).parts[:-1]}
+        if not folders & MASKS and _is_image(root / name):
+            found.append((name, root / name))
+    if not found:
+        raise InputError(f"{root}: no image below it; give pictures, DICOM, NIfTI or npz files")
+    return found
+
+
+def read_images(name: str, path: Path, settings: FileCohort) -> Input:
+    """The images of one file, as in training but for size and channels.
+
+    Raises:
+        Unreadable: why the file cannot be used.
+    """
+    if path.suffix.lower() == ".npz":
+        return _arrays(name, path)
+    scan = Scan(name, (path,))
+    if is_nifti(path):
+        volume = read_nifti(scan)
+        places = tuple(int(row.features["slice"]) for row in volume.rows)
+        return Input(name, path, volume.images, tuple(row.name for row in volume.rows), places)
+    if path.suffix.lower() in DICOM or has_dicom_mark(path):
+        frames = read_dicom(scan, settings.channels, head=settings.head)
+        return Input(name, path, frames.images, tuple(row.name for row in frames.rows))
+    return Input(name, path, read_picture(path)[None], (name,))
+
+
+def each_input(root: Path, settings: FileCohort) -> Iterator[Input | Problem]:
+    """Every file at a path, read one after the other; what cannot be used is named."""
+    for name, path in find_images(root):
+        try:
+            yield read_images(name, path, settings)
+        except Unreadable as error:
+            yield Problem(name, str(error))
+
+
+def _is_image(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in PICTURES or suffix in DICOM or suffix == ".npz" or is_nifti(path) or has_dicom_mark(path)
+
+
+def _arrays(name: str, path: Path) -> Input:
+    with open_arrays(path) as arrays:
+        plain = next((key for key in ("image", "images") if key in arrays), None)
+        if plain is not None:
+            images = as_images(arrays[plain])
+            return Input(name, path, images, tuple(f"{name}#{number}" for number in range(len(images))))
+        if all(f"{split}_images" in arrays for split in SPLITS):
+            parts = {split: as_images(arrays[f"{split}_images"]) for split in SPLITS}
+            names = tuple(
+                f"{name}#{split}-{number}" for split, part in parts.items() for number in range(len(part))
+            )
+            return Input(name, path, np.concatenate(list(parts.values())), names)
+        raise Unreadable(f"it holds the arrays {', '.join(sorted(arrays))}; give one called image")

@@ -1,0 +1,148 @@
+"""What a model says of new images, written as other programs read it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silodp.cohorts.catalogue import Problem
+from silodp.cohorts.sources.nifti import NIFTI
+from silodp.errors import InputError
+from silodp.files import private_folder, refuse_filled, write_atomically
+from silodp.inference.inputs import Input, each_input, find_images
+from silodp.inference.predictor import Predictor
+
+THRESHOLD = 0.5  # of a mask's probability, as in the tests of a run
+
+OnProgress = Callable[[int, int], None]
+
+
+def predict_files(
+    predictor: Predictor,
+    root: Path,
+    out: Path,
+    *,
+    overlays: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Problem]:
+    """Writes what the model says of every image at `root` into the new folder `out`, private like a run's.
+
+    Masks become PNG pictures (0 and 255; of several masks a folder each), a NIfTI volume in its image's
+    geometry (masks numbered from 1), or `mask` in an npz file for npz; classes become predictions.csv.
+
+    Returns:
+        What could not be used, and why.
+    """
+    refuse_filled(out)
+    total, problems = len(find_images(root)), []
+    private_folder(out)
+    rows: list[list[Any]] = []
+    for done, found in enumerate(each_input(root, predictor.preparation.settings), start=1):
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            probable = predictor(found.images, found.name).numpy()
+            if predictor.target == "class":
+                rows += _rows(found, probable, predictor.classes)
+            else:
+                _write_masks(found, probable > THRESHOLD, predictor.classes, out)
+            if overlays:
+                _draw(found, probable > THRESHOLD if predictor.target == "mask" else None, out / "overlays")
+        if on_progress is not None:
+            on_progress(done, total)
+    if predictor.target == "class":
+        _write_csv(out / "predictions.csv", ["image", "predicted", *predictor.classes], rows)
+    if len(problems) == total:
+        raise InputError(f"{root}: no image can be used; {'; '.join(map(str, problems[:3]))}")
+    return problems
+
+
+def _rows(found: Input, probable: NDArray[Any], classes: Sequence[str]) -> Iterator[list[Any]]:
+    for name, shares in zip(found.names, probable, strict=True):
+        yield [name, classes[int(shares.argmax())], *(f"{share:.6f}" for share in shares)]
+
+
+def _write_masks(found: Input, masks: NDArray[np.bool_], classes: Sequence[str], out: Path) -> None:
+    if found.path.suffix.lower() == ".npz":
+        content = io.BytesIO()
+        np.savez_compressed(content, mask=masks.astype(np.uint8), name=np.array(found.names))
+        _write(out / found.name, content.getvalue())
+    elif found.slices is not None:
+        _write(out / f"{_stem(found.name)}.nii.gz", _volume(found, masks))
+    else:
+        for name, of_image in zip(found.names, masks, strict=True):
+            for mask, label in zip(of_image, classes, strict=False):
+                folder = out if len(of_image) == 1 else out / _plain(label)
+                _write(folder / f"{_stem(name)}.png", _png(mask.astype(np.uint8) * 255))
+
+
+def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
+    """A NIfTI file in the image's own geometry: 0 where nothing is, masks numbered from 1, later on top."""
+    import gzip
+
+    import nibabel
+    from nibabel import orientations
+
+    from silodp.cohorts.sources.nifti import from_seen, load_volume
+
+    image = load_volume(found.path)
+    upright = nibabel.as_closest_canonical(image)
+    labels = np.zeros((upright.shape[2], *masks.shape[-2:]), np.uint8)
+    for number in range(masks.shape[1]):
+        labels[list(found.slices or ())] = np.where(
+            masks[:, number], number + 1, labels[list(found.slices or ())]
+        )
+    turned = nibabel.Nifti1Image(from_seen(labels), upright.affine)
+    back = orientations.ornt_transform(
+        orientations.io_orientation(upright.affine), orientations.io_orientation(image.affine)
+    )
+    whole = turned.as_reoriented(back)
+    result = nibabel.Nifti1Image(np.asarray(whole.dataobj), image.affine)
+    result.header.set_xyzt_units(*image.header.get_xyzt_units())
+    return gzip.compress(result.to_bytes(), mtime=0)
+
+
+def _draw(found: Input, masks: NDArray[np.bool_] | None, out: Path) -> None:
+    from silodp.cohorts.contact_sheet.thumbnail import draw, png_bytes
+
+    for number, name in enumerate(found.names):
+        pixels = draw(found.images[number], None if masks is None else masks[number], 1024)
+        _write(out / f"{_stem(name)}.png", png_bytes(pixels))
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    return content.getvalue()
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+
+
+def _stem(name: str) -> str:
+    """A file's name without its ending, which a number of several images follows."""
+    file, _, number = name.partition("#")
+    ending = next((each for each in NIFTI if file.lower().endswith(each)), PurePosixPath(file).suffix)
+    return file[: len(file) - len(ending)] + (f"-{number}" if number else "")
+
+
+def _plain(label: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in label) or "mask"

@@ -1,0 +1,202 @@
+"""A finished run as a module that takes plain images and does its own preparation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from silodp.cohorts.cohort import Examples
+from silodp.cohorts.kinds import FileCohort
+from silodp.cohorts.shaping import prepare
+from silodp.cohorts.sources.folder import Folder
+from silodp.errors import InputError
+from silodp.experiment import ResolvedExperiment
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import LocalTrainer
+from silodp.runs.build import device_named
+from silodp.runs.fitting import network_for
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.schema import CohortFile
+from silodp.tasks import task_named
+
+AT_ONCE = 256  # images that are prepared together
+MODELS = {"last": "model.safetensors", "best": "model-best.safetensors"}
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to an image before the network sees it: as in training.
+
+    Attributes:
+        settings: size, channels and storage, as the run's images had them.
+        converts: whether colour becomes grey or grey colour, as the experiment asked for; else refused.
+        scaled: whether images are pictures, 0…255 or 0…1, that become −1…1; otherwise numbers are taken as
+            they are, as a cohort from Python had them.
+    """
+
+    settings: FileCohort
+    converts: bool
+    scaled: bool = True
+
+    def __call__(self, images: NDArray[Any], name: str = "the images") -> Tensor:
+        """(n, c, h, w) of bytes or of numbers 0…1, as the network takes them: (n, channels, size, size)."""
+        channels, size = self.settings.channels, self.settings.image_size
+        if images.shape[1] != channels and not (self.converts and images.shape[1] in (1, 3)):
+            raise InputError(
+                f"{name}: {images.shape[1]} channels, and the model was trained on {channels}; "
+                f"give images of {channels}"
+            )
+        if not self.scaled:
+            if images.shape[-2:] != (size, size):
+                raise InputError(
+                    f"{name}: images of {images.shape[-2:]}, and the model takes {size} × {size}"
+                )
+            return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+        return torch.from_numpy(prepare(images, self.settings))
+
+    @property
+    def in_words(self) -> str:
+        if not self.scaled:
+            return "numbers as they are"
+        return (
+            f"resized to {self.settings.image_size} × {self.settings.image_size}, {self.settings.channels} "
+            f"channel{'s' if self.settings.channels != 1 else ''}, scaled to −1…1"
+        )
+
+
+class Predictor(nn.Module):
+    """A trained network with its preparation.
+
+    Attributes:
+        network: as the run left it.
+        classes: names of the classes, or of the masks.
+        target: "class" or "mask".
+    """
+
+    def __init__(
+        self,
+        trainer: LocalTrainer,
+        preparation: Preparation,
+        classes: Sequence[str],
+        experiment: ResolvedExperiment,
+        round_: int,
+    ) -> None:
+        """See `load`; `round_` is the one after which the model was like this."""
+        super().__init__()
+        self.network = trainer.model.module.eval()
+        self.preparation = preparation
+        self.classes = tuple(classes)
+        self.experiment = experiment
+        self.target: Literal["class", "mask"] = trainer.task.target
+        self._trainer = trainer
+        self.round = round_
+
+    @torch.no_grad()
+    def forward(self, images: ArrayOrTensor, name: str = "the images") -> Tensor:
+        """What the model says of plain images, each judged by itself.
+
+        Args:
+            images: (h, w), (n, h, w) or (n, channels, h, w); bytes 0…255, or numbers 0…1.
+            name: of the images, for what is refused.
+
+        Returns:
+            Probabilities on the CPU: (n, classes), or (n, masks, h, w) in the images' own size.
+        """
+        array = np.asarray(images.cpu() if isinstance(images, Tensor) else images)
+        if array.ndim in (2, 3):
+            array = array.reshape(-1, 1, *array.shape[-2:])
+        if array.ndim != 4:
+            raise InputError(f"{name}: shape {array.shape}; give (h, w), (n, h, w) or (n, channels, h, w)")
+        found = [
+            self.of_prepared(self.preparation(array[first : first + AT_ONCE], name), array.shape[-2:])
+            for first in range(0, len(array), AT_ONCE)
+        ]
+        return torch.cat(found)
+
+    def logits(self, prepared: Tensor) -> Tensor:
+        """(n, …) of images as the network takes them, one at a time where they would see each other."""
+        device = self._trainer.device
+        examples = Examples(prepared.to(device), torch.zeros(len(prepared), device=device))
+        batch = "image" if self.experiment.evaluation.batch == "scan" else self.experiment.evaluation.batch
+        return self._trainer.logits(self._trainer.model.values, examples, batch).cpu()
+
+    def mixes_images(self, images: Tensor) -> bool:
+        """Whether its prediction for an image depends on the others of a batch of images like these."""
+        return self._trainer.mixes_images(images)
+
+    def of_prepared(self, prepared: Tensor, size: tuple[int, ...]) -> Tensor:
+        logits = self.logits(prepared)
+        if self.target == "class":
+            return logits.double().softmax(1).float()
+        probable = logits.sigmoid()
+        if tuple(probable.shape[-2:]) == tuple(size):
+            return probable
+        return nn.functional.interpolate(probable, tuple(size), mode="bilinear", antialias=True)
+
+
+ArrayOrTensor = NDArray[Any] | Tensor
+
+
+def load(
+    run: str | Path,
+    *,
+    which: Literal["last", "best"] = "last",
+    model: nn.Module | None = None,
+    device: str = "auto",
+) -> Predictor:
+    """The model of a finished run, ready for images.
+
+    Args:
+        run: its folder.
+        which: the last round's model, or the one best in validation (a choice that no ε covers).
+        model: the network itself, where it was given from Python; its values are loaded into it.
+        device: "auto", "cpu" or "cuda".
+    """
+    folder = Path(run)
+    experiment, facts = read_experiment(folder), RunFolder(folder).cohort()
+    path = folder / MODELS[which]
+    if facts is None or not path.is_file():
+        raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
+    network = model if model is not None else network_for(experiment, facts["channels"], _outputs(facts))
+    load_values(network, path)
+    trainer = LocalTrainer(
+        FlatModel(network, device_named(device)), task_named(experiment.task), experiment.local, None,
+        experiment.evaluation,
+    )  # fmt: skip
+    summary = RunFolder(folder).summary()
+    round_ = summary["test"][which]["round"] if summary else experiment.rounds
+    classes = list(map(str, facts["classes"]))
+    return Predictor(trainer, preparation_of(experiment, facts), classes, experiment, round_)
+
+
+def load_values(network: nn.Module, path: Path) -> None:
+    """Fills a network with the values of a model file, in place."""
+    from safetensors.torch import load_file
+
+    try:
+        network.load_state_dict(load_file(path))
+    except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
+        raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
+
+
+def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Preparation:
+    """How the run's images came to be what the network saw."""
+    own = experiment.cohort if isinstance(experiment.cohort, FileCohort) else Folder()
+    storage = facts["storage"]
+    form: dict[str, Any] = {"image_size": facts["size"][0], "channels": facts["channels"]}
+    if storage in ("uint8", "float16"):
+        form["storage"] = storage
+    converts = isinstance(experiment.cohort, FileCohort) and experiment.cohort.channels is not None
+    scaled = storage == "uint8" or isinstance(experiment.cohort, FileCohort)
+    return Preparation(own.model_copy(update=form), converts, scaled)
+
+
+def _outputs(facts: CohortFile) -> int:
+    return max(2, len(facts["classes"])) if facts["target"] == "class" else len(facts["classes"])

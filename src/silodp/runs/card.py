@@ -1,0 +1,104 @@
+"""A model card: one page of Markdown about a trained model, written with each run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from silodp.experiment import ResolvedExperiment
+from silodp.files import to_json
+from silodp.runs.schema import CohortFile, Summary, or_nan
+from silodp.runs.wording import SEEN, describe_cohort, describe_test, show_epsilon, show_interval
+
+
+def model_card(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) -> str:
+    """What the model is, how well it does, what it promises to whom, and what it is not for."""
+    parts = [
+        f"# {summary['experiment']}",
+        experiment.description,
+        _what(experiment, summary, cohort),
+        _how_well(summary),
+        _privacy(summary),
+        _limits(summary),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def model_facts(
+    experiment: ResolvedExperiment, cohort: CohortFile | None, version: str, ledger: str
+) -> dict[str, str]:
+    """What a model file says of itself: its task, how images are prepared, the ledger that it rests on."""
+    keys: tuple[Literal["channels", "size", "storage", "classes"], ...] = (
+        "channels",
+        "size",
+        "storage",
+        "classes",
+    )
+    return {
+        "format": "pt",
+        "task": experiment.task,
+        "network": experiment.model.kind,
+        "preparation": to_json({key: cohort[key] for key in keys} if cohort else None),
+        "silodp": version,
+        "ledger": ledger,
+    }
+
+
+def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) -> str:
+    height, width = cohort["size"]
+    what = "masks of" if cohort["target"] == "mask" else "one of the classes"
+    names = ", ".join(map(str, cohort["classes"]))
+    scaling = "bytes scaled to −1…1" if cohort["storage"] == "uint8" else f"numbers as {cohort['storage']}"
+    lines = [
+        f"- Task: {summary['task']}; it predicts {what} {names}.",
+        f"- Input: {height} × {width} pixels, {cohort['channels']} channel(s), {scaling}; "
+        "`silodp predict` and `silodp.load` prepare images themselves.",
+        f"- Network: {experiment.model.kind}, {summary['parameters']:,} trained parameters; rounds: "
+        f"{summary['rounds']}; {summary['members']} hospitals trained it together.",
+        f"- {describe_cohort(summary['cohort']).replace('data: ', 'Data: ', 1)}.",
+        f"- Made with silodp {summary['silodp']} and PyTorch {summary['torch']} on {summary['device']}.",
+    ]
+    return "\n".join(["## What it is", "", *lines])
+
+
+def _how_well(summary: Summary) -> str:
+    test = summary["test"]["last"]
+    rows = ["| metric | test, mean over hospitals | 95 % interval |", "|---|---|---|"]
+    for name, value in test["mean"].items():
+        rows.append(
+            f"| {name} | {or_nan(value):.3f} | {show_interval(test['intervals']['mean'].get(name))} |"
+        )
+    told = [f"- {line[0].upper()}{line[1:]}." for line in describe_test(test, summary["headline"])]
+    return "\n".join(["## How well it does", "", *rows, "", *told])
+
+
+def _privacy(summary: Summary) -> str:
+    epsilon, delta = summary["epsilon"], summary["delta"]
+    hospital = show_epsilon(epsilon["hospital"])
+    if hospital == "∞":
+        first = (
+            "It was trained **without differential privacy**: it may say anything about anybody in its data."
+        )
+        return "\n".join(["## Privacy", "", first])
+    lines = [
+        f"- **For a hospital ε = {hospital}** (δ = {delta:g}, add-or-remove neighbours): how much the model "
+        "may say about whether a whole hospital took part. Above about 10 that protects little in the worst "
+        "case.",
+        f"- For an intermediary, one of {summary['intermediaries']} parts of a hospital, ε = "
+        f"{show_epsilon(epsilon['intermediary'])}. It protects that part, not the hospital.",
+    ]
+    if epsilon["withdrawn"]:
+        lines[1] = f"- For an intermediary there is no ε: {epsilon['withdrawn']}."
+    covered = [f"  - {note}" for note in summary["not_covered_by_epsilon"]]
+    return "\n".join(["## Privacy", "", *lines, "- ε does not cover:", *covered])
+
+
+def _limits(summary: Summary) -> str:
+    seen = SEEN[summary["test"]["last"]["batch"]]
+    lines = [
+        "- For research. It is no medical device, and nobody has tried it in a clinic.",
+        f"- Its figures are for images like those above, {seen}; for other scanners, hospitals or people "
+        "they say nothing: try it with `silodp evaluate` first.",
+    ]
+    if summary["cohort"].get("simulated", False) or "simulated" not in summary["cohort"]:
+        lines.append("- The hospitals were simulated: real ones are less alike.")
+    return "\n".join(["## Limits", "", *lines])

@@ -1,0 +1,92 @@
+"""What a model scores on a set of images, and how far that may be from what it would score on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from silodp.tasks.task import Task
+
+RESAMPLES = 1000
+LEVEL = 0.95  # of the intervals
+FEW = 50  # people; with fewer an interval says little
+_AT_ONCE = 4_000_000  # weights in memory
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one hospital.
+
+    Attributes:
+        values: metrics by name; NaN where one is not defined.
+        images: on how many.
+        patients: of how many people; None where that is not known.
+        resampled: (RESAMPLES,) each metric with people drawn anew, with replacement; empty where not asked.
+    """
+
+    values: dict[str, float]
+    images: int
+    patients: int | None
+    resampled: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        return {name: _interval(drawn) for name, drawn in self.resampled.items()}
+
+
+def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, seed: int) -> Scores:
+    """All metrics with their bootstrap over people, whole; over images where nobody knows whose they are.
+
+    Args:
+        task: whose metrics.
+        logits: of n images, on the CPU.
+        targets: of the same.
+        patients: (n,) equal numbers for one person's images, or None.
+        seed: of the draws.
+    """
+    import torch
+
+    count = len(targets)
+    numbers = (
+        torch.arange(count) if patients is None else torch.unique(patients, return_inverse=True)[1].cpu()
+    )
+    people = int(numbers.max()) + 1
+    generator = torch.Generator().manual_seed(seed)
+    rows = max(1, _AT_ONCE // count)
+    drawn = []
+    for first in range(0, RESAMPLES, rows):
+        some = min(rows, RESAMPLES - first)
+        chosen = torch.randint(people, (some, people), generator=generator)
+        times = torch.zeros(some, people, dtype=torch.float64)
+        times.scatter_add_(1, chosen, torch.ones_like(chosen, dtype=torch.float64))
+        drawn.append(times[:, numbers])
+    # The images themselves come first, each once, so that nothing is measured twice.
+    everything = torch.cat([torch.ones(1, count, dtype=torch.float64), drawn[0]])
+    measure = task.measure(logits, targets)
+    found = [measure(everything), *(measure(weights) for weights in drawn[1:])]
+    values = {name: float(value[0]) for name, value in found[0].items()}
+    parts = [{name: value[1:] for name, value in found[0].items()}, *found[1:]]
+    resampled = {name: torch.cat([part[name] for part in parts]) for name in values}
+    return Scores(values, count, None if patients is None else people, resampled)
+
+
+def mean_intervals(hospitals: Sequence[Scores]) -> dict[str, Interval]:
+    """Of the plain mean over hospitals, each with its own people drawn anew."""
+    import torch
+
+    return {
+        name: _interval(torch.stack([one.resampled[name] for one in hospitals]).nanmean(0))
+        for name in hospitals[0].resampled
+    }
+
+
+def _interval(drawn: Tensor) -> Interval:
+    """The middle `LEVEL` of what was drawn; NaN where nothing is defined."""
+    edges = drawn.nanquantile(drawn.new_tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    return float(edges[0]), float(edges[1])

@@ -1,0 +1,101 @@
+"""The same model in other programs gives the same masks."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from conftest import command_line
+from discs_run import train_on_discs
+from monai.bundle import ConfigParser
+
+import silodp
+from silodp.local.trainer import network_input
+
+
+@pytest.fixture(scope="module")
+def segmented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return train_on_discs(tmp_path_factory.mktemp("segmented"))
+
+
+def test_onnx_says_the_same_as_predict(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = segmented
+    done = command_line("export", run, "--format", "onnx", "--out", tmp_path / "model.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "onnxruntime says the same" in done.stdout
+    images = np.load(data)["image"][:7]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(None, {"images": images[:, None].astype(np.float32)})
+    assert np.abs(found - silodp.load(run, device="cpu")(images).numpy()).max() < 1e-4
+    command_line("predict", run, data, "--out", tmp_path / "out")
+    assert ((found > 0.5) == (np.load(tmp_path / "out/data.npz")["mask"][:7] > 0)).mean() > 0.9999
+    facts = {one.key: one.value for one in onnx.load(tmp_path / "model.onnx").metadata_props}
+    assert facts["task"] == "segmentation"
+    assert "scaled to −1…1" in facts["preparation"]
+    assert {"epsilon_hospital", "epsilon_intermediary", "not_covered_by_epsilon"} <= facts.keys()
+
+
+def test_a_bundle_is_read_by_monai(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = segmented
+    out = tmp_path / "bundle"
+    assert command_line("export", run, "--format", "monai", "--out", out).returncode == 0
+    parser = ConfigParser()
+    parser.read_config(out / "configs/inference.json")
+    parser.read_meta(out / "configs/metadata.json")
+    parser["bundle_root"] = str(out)
+    network = parser.get_parsed_content("network")
+    network.load_state_dict(parser.get_parsed_content("weights"))
+    images = torch.from_numpy(np.load(data)["image"][:3])[:, None]
+    with torch.no_grad():
+        found = network(network_input(images)).sigmoid()
+    assert (found - silodp.load(run, device="cpu")(images)).abs().max() < 1e-5
+    told = json.loads((out / "configs/metadata.json").read_text())
+    assert told["privacy"]["epsilon"]["hospital"] is None  # a run without privacy promises nothing
+    assert "Research only" in told["intended_use"]
+    assert (out / "docs/README.md").read_text() == (run / "MODEL_CARD.md").read_text()
+
+
+def test_a_state_dict_is_plain(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    run, _ = segmented
+    assert command_line("export", run, "--format", "torch", "--out", tmp_path / "model.pt").returncode == 0
+    values = torch.load(tmp_path / "model.pt", weights_only=True)
+    network = silodp.load(run, device="cpu").network
+    assert all(torch.equal(values[name], value) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "keras", "--out", "x"], "--format keras: choose onnx, monai, torch"),
+        (["--format", "torch", "--out", "."], "--out .: exists already"),
+    ],
+)
+def test_mistakes_are_one_line(segmented: tuple[Path, Path], options: list[str], message: str) -> None:
+    done = command_line("export", segmented[0], *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_the_card_and_the_model_file_say_what_they_are(segmented: tuple[Path, Path]) -> None:
+    from safetensors import safe_open
+
+    run, _ = segmented
+    card = (run / "MODEL_CARD.md").read_text()
+    test = json.loads((run / "summary.json").read_text())["test"]["last"]
+    low, high = test["intervals"]["mean"]["dice"]
+    assert f"| dice | {test['mean']['dice']:.3f} | {low:.3f}–{high:.3f} |" in card
+    assert "without differential privacy" in card
+    assert "no medical device" in card
+    with safe_open(run / "model.safetensors", "pt") as file:
+        facts = file.metadata()
+    assert facts["task"] == "segmentation"
+    assert json.loads(facts["preparation"]) == {
+        "channels": 1,
+        "size": [32, 32],
+        "storage": "uint8",
+        "classes": ["1"],
+    }
+    assert facts["ledger"] == json.loads((run / "summary.json").read_text())["ledger"]

@@ -1,0 +1,170 @@
+"""A trained model on new images: the figures of its run, computed again from what `predict` writes."""
+
+import csv
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from conftest import command_line
+from discs_run import SIDE, discs, train_on_discs
+from PIL import Image
+from scipy.stats import mannwhitneyu
+
+import silodp
+from silodp import Experiment, InputError, train
+
+
+@pytest.fixture(scope="module")
+def segmented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return train_on_discs(tmp_path_factory.mktemp("segmented"))
+
+
+def at_test(run: Path) -> dict[str, list[int]]:
+    """The test images of each hospital, by number."""
+    members = json.loads((run / "cohort.json").read_text())["members"]
+    return {name: [int(one.split("#")[1]) for one in parts["test"]] for name, parts in members.items()}
+
+
+def test_the_figures_of_a_run_come_out_of_its_predictions(
+    segmented: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, data = segmented
+    done = command_line("predict", run, data, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found, truth = np.load(tmp_path / "out/data.npz")["mask"][:, 0] > 0, np.load(data)["mask"]
+
+    def dice(number: int) -> float:
+        return float(2 * (found[number] & truth[number]).sum() / (found[number].sum() + truth[number].sum()))
+
+    each = [np.mean([dice(number) for number in mine]) for mine in at_test(run).values()]
+    printed = json.loads((run / "summary.json").read_text())["test"]["last"]["mean"]["dice"]
+    assert np.mean(each) == pytest.approx(printed, abs=1e-3)
+
+
+def test_pictures_get_masks_of_their_own_size_and_what_cannot_be_used_is_named(
+    segmented: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, _ = segmented
+    images, masks = discs(2, np.random.default_rng(3), (50, 80))
+    (tmp_path / "new/masks").mkdir(parents=True)
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"new/{number}.png")
+    Image.fromarray(images[0]).save(tmp_path / "new/masks/0.png")  # no image of its own
+    (tmp_path / "new/broken.png").write_bytes(b"\x89PNG\r\n")
+    done = command_line("predict", run, tmp_path / "new", "--out", tmp_path / "out", "--overlays")
+    assert done.returncode == 0, done.stderr
+    assert "left out: broken.png: " in done.stderr
+    written = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.png"))
+    assert written == ["0.png", "1.png", "overlays/0.png", "overlays/1.png"]
+    assert (tmp_path / "out").stat().st_mode & 0o077 == 0
+    for number, mask in enumerate(masks):
+        found = np.asarray(Image.open(tmp_path / f"out/{number}.png"))
+        assert found.shape == (50, 80)
+        assert set(np.unique(found)) <= {0, 255}
+        assert 2 * ((found > 0) & mask).sum() / ((found > 0).sum() + mask.sum()) > 0.4
+    Image.fromarray(np.zeros((20, 20, 3), np.uint8) + np.arange(20, dtype=np.uint8)[:, None, None]).save(
+        tmp_path / "c.png"
+    )
+    done = command_line("predict", run, tmp_path / "c.png", "--out", tmp_path / "colour")
+    assert done.returncode == 2
+    assert "c.png: 3 channels, and the model was trained on 1" in done.stderr
+    done = command_line("predict", run, tmp_path / "nowhere", "--out", tmp_path / "none")
+    assert (done.returncode, (tmp_path / "none").exists()) == (2, False)
+
+
+@pytest.mark.parametrize("codes", ["RAS", "LPS", "PIR"])
+def test_a_volume_gets_a_mask_that_lies_over_it_in_another_reader(
+    codes: str, segmented: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The same head stored along other axes: same place in the world, same mask voxel by voxel."""
+    run, _ = segmented
+    images, masks = discs(5, np.random.default_rng(4), (40, 48))
+    upright = np.diag([1.5, 2.0, 3.0, 1.0])
+    upright[:3, 3] = [-20, 10, 5]
+    head = nibabel.Nifti1Image(images.transpose(2, 1, 0)[::-1, ::-1].astype(np.int16), upright)
+    turn = nibabel.orientations.ornt_transform(
+        nibabel.orientations.io_orientation(upright), nibabel.orientations.axcodes2ornt(codes)
+    )
+    stored = head.as_reoriented(turn)
+    nibabel.save(stored, tmp_path / "head.nii.gz")
+    done = command_line("predict", run, tmp_path / "head.nii.gz", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found = nibabel.load(tmp_path / "out/head.nii.gz")
+    assert found.shape == stored.shape
+    assert np.array_equal(found.affine, stored.affine)
+    back = nibabel.as_closest_canonical(found)
+    seen = np.asarray(back.dataobj)[::-1, ::-1].transpose(2, 1, 0) > 0
+    assert 2 * (seen & masks).sum() / (seen.sum() + masks.sum()) > 0.4
+
+
+def test_from_python_in_three_lines(segmented: tuple[Path, Path]) -> None:
+    run, data = segmented
+    model = silodp.load(run, device="cpu")
+    images = np.load(data)["image"][:4]
+    found = model(images)
+    assert found.shape == (4, 1, SIDE, SIDE)
+    assert model(torch.from_numpy(images[:1])).allclose(found[:1], atol=1e-5)
+    assert model(images[0]).allclose(found[:1], atol=1e-5)
+    assert model(images.astype(np.float32) / 255).allclose(found, atol=0.02)
+    assert model(images.repeat(2, axis=1).repeat(2, axis=2)).shape == (4, 1, 2 * SIDE, 2 * SIDE)
+    assert (model.classes, model.target) == (("1",), "mask")
+    with pytest.raises(InputError, match=r"shape \(1, 1, 1, 1, 1\); give"):
+        model(np.zeros((1, 1, 1, 1, 1)))
+
+
+def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = segmented
+    chosen = np.concatenate([np.array(mine) for mine in at_test(run).values()])
+    arrays = np.load(data)
+    np.savez(tmp_path / "new.npz", **{name: arrays[name][chosen] for name in arrays})
+    done = command_line(
+        "evaluate", run, tmp_path / "new.npz", "--json", "--out", tmp_path / "each.csv",
+        "--set", f"cache={tmp_path / 'cache'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    printed = json.loads((run / "summary.json").read_text())["test"]["last"]
+    assert found["mean"] == pytest.approx(printed["mean"], abs=1e-6)
+    assert found["tried"] == printed["tried"]
+    rows = list(csv.DictReader((tmp_path / "each.csv").open()))
+    assert len(rows) == len(chosen)
+    of_a = [float(row["dice"]) for row in rows if row["hospital"] == "a"]
+    assert np.mean(of_a) == pytest.approx(printed["hospitals"]["a"]["dice"], abs=1e-5)
+    done = command_line("evaluate", run, tmp_path / "new.npz", "--set", f"cache={tmp_path / 'cache'}")
+    assert "95 % interval" in done.stdout
+    np.savez(tmp_path / "classes.npz", image=arrays["image"], label=np.arange(60) % 2)
+    done = command_line("evaluate", run, tmp_path / "classes.npz", "--set", f"cache={tmp_path / 'cache'}")
+    assert done.returncode == 2
+    assert "its targets are classes, and the model predicts masks" in done.stderr
+
+
+def test_classes_become_probabilities(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    images = (
+        rng.integers(0, 120, (80, SIDE, SIDE)) + 90 * labels[:, None, None] * (np.arange(SIDE) < 12)[:, None]
+    )
+    np.savez(
+        tmp_path / "data.npz", image=images.astype(np.uint8), label=np.array(["healthy", "sick"])[labels]
+    )
+    changes = {
+        "cohort.kind": "npz", "cohort.path": str(tmp_path / "data.npz"),
+        "cohort.cache": str(tmp_path / "cache"),
+        "cohort.hospitals": 2, "model.features": 4, "model.growth": 4, "model.blocks": [1, 1], "rounds": 3,
+        "privacy.noise_multiplier": 0.0, "clipping.rule": "none", "intermediaries.rule": "fixed",
+    }  # fmt: skip
+    result = train(Experiment.build({"task": "classification"}, changes), out=tmp_path / "run", device="cpu")
+    done = command_line("predict", tmp_path / "run", tmp_path / "data.npz", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "out/predictions.csv").open()))
+    assert [row["image"] for row in rows] == [f"data.npz#{number}" for number in range(80)]
+    score = np.array([float(row["sick"]) for row in rows])
+    assert all(float(row["healthy"]) + float(row["sick"]) == pytest.approx(1, abs=1e-5) for row in rows)
+    areas = []
+    for mine in at_test(tmp_path / "run").values():
+        sick, healthy = (score[[number for number in mine if labels[number] == which]] for which in (1, 0))
+        areas.append(mannwhitneyu(sick, healthy).statistic / (len(sick) * len(healthy)))
+    assert np.mean(areas) == pytest.approx(result.test["auc"], abs=1e-3)
