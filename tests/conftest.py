@@ -157,7 +157,9 @@ def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
     ours = ["silodp.cli", "silodp.runs.training", "silodp.studies.output"]
-    server.set_forkserver_preload(["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", *ours])
+    theirs = ["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", "monai.transforms"]
+    # PyTorch imports its compiler with the first optimizer that anybody makes.
+    server.set_forkserver_preload([*theirs, "torch._dynamo", *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process
