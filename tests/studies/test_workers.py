@@ -1,5 +1,6 @@
 """A study that is killed leaves nobody at work; two at once in one folder both end well."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from conftest import command_line, command_of, forked, in_a_process
@@ -43,21 +45,44 @@ def at_work(out: Path) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path, how: signal.Signals) -> None:
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
+
+
+@on_linux
+def test_a_study_that_is_terminated_leaves_nobody_training(tmp_path: Path) -> None:
     study = start(tmp_path, "figure2a", "--jobs", "2", "--set", "rounds=5000")
     wait_until(lambda: len(at_work(tmp_path)) == 2 or study.poll() is not None)
     assert study.poll() is None
     assert study.pid not in at_work(tmp_path)
-    study.send_signal(how)
+    study.send_signal(signal.SIGTERM)
     _, said = study.communicate(timeout=60)
     wait_until(lambda: not at_work(tmp_path))
     assert not list(tmp_path.glob("runs/*/summary.json"))
-    if how == signal.SIGTERM:
-        assert study.returncode == 130
-        assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
-        assert "Traceback" not in said
+    assert study.returncode == 130
+    assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
+    assert "Traceback" not in said
+
+
+def with_forks_for_workers(*words: object) -> None:
+    """Forks are its children as new processes are, and need not import PyTorch."""
+    forks = multiprocessing.get_context("fork")
+    with mock.patch.object(multiprocessing, "get_context", return_value=forks):
+        command_line(*words)
+
+
+@on_linux
+def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path) -> None:
+    """SIGKILL: it cannot end its workers itself."""
+    words = ("study", "figure2a", "--scale", "smoke", "--device", "cpu", "--out", tmp_path)
+    study = forked(with_forks_for_workers, *words, "--jobs", "2", "--set", "rounds=5000")
+    wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
+    assert study.is_alive()
+    assert study.pid not in at_work(tmp_path)
+    study.kill()
+    study.join(60)
+    assert study.exitcode == -signal.SIGKILL
+    wait_until(lambda: not at_work(tmp_path))
+    assert not list(tmp_path.glob("runs/*/summary.json"))
 
 
 def succeed(*words: object) -> None:

@@ -89,6 +89,7 @@ def test_the_image_comes_back_from_the_papers_unet() -> None:
 
 
 def test_under_noise_it_does_not() -> None:
-    settings = AttackSettings(images=1, views=("own DP-FedAvg",), search=Search(restarts=1, iterations=200))
+    """Without noise 100 steps do."""
+    settings = AttackSettings(images=1, views=("own DP-FedAvg",), search=Search(restarts=1, iterations=100))
     noised = invert(WIDE, settings=settings).scores["own DP-FedAvg"]
     assert noised.mean_ssim < noised.baseline_ssim[0] + 0.1
