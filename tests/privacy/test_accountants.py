@@ -131,7 +131,7 @@ def test_order_does_not_matter_and_four_at_two_are_one_at_one() -> None:
     assert spent([event(2.0)] * 4, 0.01).hospital == pytest.approx(spent([event(1.0)], 0.01).hospital)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     multipliers=st.lists(st.floats(0.05, 20), min_size=1, max_size=30),
     extra=st.floats(0.05, 20),
