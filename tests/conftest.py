@@ -69,8 +69,13 @@ if SEED_OFFSET in os.environ:
     shift_seeds(int(os.environ[SEED_OFFSET]))
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported by now stays: the garbage collector need not look at a million objects again."""
+    gc.enable()
     gc.freeze()
 
 

@@ -1,6 +1,5 @@
 """A study that is killed leaves nobody at work; two at once in one folder both end well."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from conftest import command_line, command_of, forked, in_a_process
@@ -63,18 +61,11 @@ def test_a_study_that_is_terminated_leaves_nobody_training(tmp_path: Path) -> No
     assert "Traceback" not in said
 
 
-def with_forks_for_workers(*words: object) -> None:
-    """Forks are its children as new processes are, and need not import PyTorch."""
-    forks = multiprocessing.get_context("fork")
-    with mock.patch.object(multiprocessing, "get_context", return_value=forks):
-        command_line(*words)
-
-
 @on_linux
 def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path) -> None:
     """SIGKILL: it cannot end its workers itself."""
     words = ("study", "figure2a", "--scale", "smoke", "--device", "cpu", "--out", tmp_path)
-    study = forked(with_forks_for_workers, *words, "--jobs", "2", "--set", "rounds=5000")
+    study = forked(command_line, *words, "--jobs", "2", "--set", "rounds=5000")
     wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
     assert study.is_alive()
     assert study.pid not in at_work(tmp_path)
