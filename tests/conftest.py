@@ -5,6 +5,7 @@ a tolerance derived from its variance, so it must hold with any of them.
 """
 
 import contextlib
+import gc
 import io
 import logging
 import multiprocessing
@@ -66,6 +67,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 if SEED_OFFSET in os.environ:
     shift_seeds(int(os.environ[SEED_OFFSET]))
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays: the garbage collector need not look at a million objects again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +168,9 @@ def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
     ours = ["silodp.cli", "silodp.runs.training", "silodp.studies.output"]
-    server.set_forkserver_preload(["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", *ours])
+    theirs = ["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", "monai.transforms"]
+    # PyTorch imports its compiler with the first optimizer that anybody makes.
+    server.set_forkserver_preload([*theirs, "torch._dynamo", *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process

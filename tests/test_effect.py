@@ -17,7 +17,7 @@ from silodp.privacy.gaussian import gaussian_epsilon
 def run(folder: Path, **changes: object) -> Result:
     return train(
         Experiment.build(
-            {"cohort": {"slices": 240, "image_size": 32}},
+            {"cohort": {"slices": 120, "image_size": 32}},
             {key.replace("__", "."): value for key, value in changes.items()},
         ),
         out=folder,

@@ -148,7 +148,7 @@ def test_by_default_nothing_but_releases_reaches_the_server(
         }
     )
     assert (experiment.clipping.rule, experiment.intermediaries.rule) == ("quantile", "closed-form")
-    cohort = blob_cohort(images=30)
+    cohort = blob_cohort(images=15)
     first = trace(experiment, cohort, tmp_path / "a", monkeypatch)
     second = trace(experiment, other_data(cohort), tmp_path / "b", monkeypatch, factor=1e3)
     assert differences(first, second) == set()

@@ -139,11 +139,12 @@ def silodp_process(*words: str, **environment: str) -> subprocess.CompletedProce
 
 def test_a_terminal_of_the_c_locale() -> None:
     found = silodp_process(
-        "privacy", "--noise-multiplier", "1", "--hospitals", "6",
+        "privacy", "--noise-multiplier", "1", "--hospitals", "20", "--intermediaries", "12",
         LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii",
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")
     assert "eps add-or-" in found.stdout
+    assert "7,478.2" in found.stdout
 
 
 def test_standard_output_on_a_full_disk_is_one_line() -> None:

@@ -139,7 +139,7 @@ def check_everything(data: Data, placement: Placement, groups: list[list[int]]) 
         assert len({(placement.hospital[index], placement.part[index]) for index in group}) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(case=dealt())
 def test_everyone_is_in_one_place_and_every_hospital_has_all_parts(case: tuple[Data, dict[str, Any]]) -> None:
     data, wanted = case
@@ -154,7 +154,7 @@ def test_everyone_is_in_one_place_and_every_hospital_has_all_parts(case: tuple[D
     assert same(placement, data.placed(**wanted))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(case=dealt())
 def test_patients_are_dealt_out_in_turn(case: tuple[Data, dict[str, Any]]) -> None:
     data, wanted = case
@@ -163,7 +163,7 @@ def test_patients_are_dealt_out_in_turn(case: tuple[Data, dict[str, Any]]) -> No
     assert max(heads.values()) - min(heads.values()) <= 1
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(case=dealt(), sizes=st.lists(st.floats(0.5, 4), min_size=20, max_size=20))
 def test_sizes_are_off_by_the_largest_group_at_most(
     case: tuple[Data, dict[str, Any]], sizes: list[float]
@@ -182,7 +182,7 @@ def test_sizes_are_off_by_the_largest_group_at_most(
             assert max(found) - min(found) <= largest
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     data=anything().filter(lambda data: len(data.groups()) >= 3),
     shares=st.tuples(*[st.floats(0.1, 1)] * 3),
@@ -203,7 +203,7 @@ def test_parts_are_off_by_the_largest_group_at_most(
         assert found[0] >= 2
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=anything(parts=True), seed=st.integers(0, 9), rule=st.sampled_from(["patients", "equal"]))
 def test_parts_that_the_files_name_are_kept(data: Data, seed: int, rule: str) -> None:
     parts = [row.part for row in data.rows]

@@ -39,9 +39,9 @@ def drawn(rule: str, rate: float, z: float, v: int = 1, rounds: int = ROUNDS) ->
 
 def epsilon_of(events: list[Event], delta: float, accountant: Accountant, unit: Unit = "hospital") -> float:
     """Of one accountant alone: fails if another one had to answer."""
-    figure = figures(events, delta, accountant)[unit, "add-or-remove"]
-    assert figure.accountant == accountant, figure
-    return figure.epsilon
+    seen = figure(events, delta, unit, "add-or-remove", accountant)
+    assert seen.accountant == accountant, seen
+    return seen.epsilon
 
 
 def exact_delta(mu: float, epsilon: float) -> float:
@@ -131,7 +131,7 @@ def test_order_does_not_matter_and_four_at_two_are_one_at_one() -> None:
     assert spent([event(2.0)] * 4, 0.01).hospital == pytest.approx(spent([event(1.0)], 0.01).hospital)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     multipliers=st.lists(st.floats(0.05, 20), min_size=1, max_size=30),
     extra=st.floats(0.05, 20),
@@ -219,7 +219,7 @@ def hockey_stick(
     """δ(ε) between two mixtures [(weight, mean), …] of Gaussians of one width, by integration."""
 
     reach = max(abs(mean) for _, mean in p + q) + 12 * sigma
-    x = np.linspace(-reach, reach, 200_001)
+    x = np.linspace(-reach, reach, 20_001)  # off by a millionth of δ
     first, second = (sum(w * norm.pdf(x, m, sigma) for w, m in side) for side in (p, q))
     return float(np.trapezoid(np.maximum(0.0, first - math.exp(epsilon) * second), x))
 

@@ -2,11 +2,13 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from matplotlib.figure import Figure
 
 from silodp.files import to_json
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -65,6 +67,21 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
     }
     (run / "summary.json").write_text(to_json(SUMMARY | facts | summary))
     return Found(cell, run)
+
+
+def write_words(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> str:
+    """Writes a study's files and gives its table.md.
+
+    Its picture is laid out with all that is in it, once and not four times: nobody reads its svg and its png.
+    """
+
+    def lay_out(self: Figure, content: object, *, format: str, **_: object) -> None:
+        if format == "svg":
+            self.draw_without_rendering()
+
+    with mock.patch.object(Figure, "savefig", lay_out):
+        study.write(out, plan, found)
+    return (out / "table.md").read_text()
 
 
 def rows(path: Path) -> list[dict[str, str]]:

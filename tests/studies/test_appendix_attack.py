@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_runs import fabricate
+from made_up_runs import fabricate, shared_folder
 
 from silodp.studies.appendix_attack import ATTACK, sentences
 from silodp.studies.paper import inversion_ssim
@@ -83,13 +83,13 @@ def test_what_noise_leaves_is_counted_from_the_blind_guess(tmp_path: Path, ssim:
     assert f"DP-FedAvg + intermediaries at z = 0.5 {gain} (ε = 3,634.7 for a hospital)" in said
 
 
-def test_the_study_trains_then_attacks(tmp_path: Path) -> None:
+def test_the_study_trains_then_attacks(tmp_path_factory: pytest.TempPathFactory) -> None:
     """End to end at smoke scale: every run has the views that its row needs."""
-    plan = make_plan("prostate", "smoke")
-    out = run_study(ATTACK, plan, tmp_path, jobs=1, device="cpu")
+    plan, shared = make_plan("prostate", "smoke"), shared_folder(tmp_path_factory)
+    out = run_study(ATTACK, plan, shared, jobs=1, device="cpu")
     views = {
         path.parent.parent.name.rsplit("-", 1)[0]: set(json.loads(path.read_text())["views"])
-        for path in tmp_path.glob("runs/*/attack/attack.json")
+        for path in shared.glob("runs/*/attack/attack.json")
     }
     assert views == {
         "fedavg-no-privacy-seed0": {"control", "own network"},
@@ -98,7 +98,7 @@ def test_the_study_trains_then_attacks(tmp_path: Path) -> None:
     }
     wide = {
         path.parent.parent.name.rsplit("-", 1)[0]: set(json.loads(path.read_text())["views"])
-        for path in tmp_path.glob("runs/*/attack-wide/attack.json")
+        for path in shared.glob("runs/*/attack-wide/attack.json")
     }
     assert wide == {
         "fedavg-no-privacy-seed0": {"own network"},

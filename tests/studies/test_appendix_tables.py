@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_runs import SIZES, fabricate, shared_folder
+from made_up_runs import SIZES, fabricate, shared_folder, write_words
 
 from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from silodp.studies import appendix_rounds, study_named
@@ -160,8 +160,7 @@ def test_what_is_undefined_is_said(tmp_path: Path) -> None:
     found = fabricate(ROUNDS, SMALL, tmp_path, by_split(gain), lambda _: 10)
     said = compare(SMALL, found, WITH_SPLITTING, WITHOUT_SPLITTING)
     assert "is higher at every z (+0.100 at z = 0.3, +0.300 at z = 0.7, undefined at z = 0.5); in the" in said
-    ROUNDS.write(tmp_path, SMALL, found)
-    assert "nan" not in (tmp_path / "table.md").read_text()
+    assert "nan" not in write_words(ROUNDS, tmp_path, SMALL, found)
     lost = fabricate(ROUNDS, SMALL, tmp_path, by_split(dict.fromkeys(SMALL.noise, math.nan)), lambda _: 3)
     said = compare(SMALL, lost, WITH_SPLITTING, WITHOUT_SPLITTING)
     assert "test Dice is undefined at z = 0.3, undefined at z = 0.5, undefined at z = 0.7; in the" in said
@@ -172,8 +171,8 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     rest = [one for one in found if one.cell.columns["intermediaries"] == "with"]
     assert "no pair of runs" in compare(SMALL, rest, WITH_SPLITTING, WITHOUT_SPLITTING)
     assert "no pair of runs" in cost(SMALL, rest, WITH_SPLITTING, WITHOUT_SPLITTING)
-    ROUNDS.write(tmp_path, SMALL, rest)
-    assert "| DP-FedAvg | – | – | – | – | – | – | 0.414 | 0.293 |" in (tmp_path / "table.md").read_text()
+    text = write_words(ROUNDS, tmp_path, SMALL, rest)
+    assert "| DP-FedAvg | – | – | – | – | – | – | 0.414 | 0.293 |" in text
 
 
 def test_the_cost_names_the_hospital_first(tmp_path: Path) -> None:

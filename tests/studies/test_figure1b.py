@@ -6,7 +6,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from made_up_runs import made_up, rows, trained
+from made_up_runs import made_up, rows, trained, write_words
 from scipy.optimize import curve_fit
 from scipy.stats import linregress
 
@@ -90,8 +90,7 @@ def test_v_is_what_the_smallest_hospital_allows(tmp_path: Path) -> None:
         made_up(tmp_path, cell, [{"xi": 2.0 / v, "phi": 2.0 + v, "lambda": 1.0 / v}])
         for v, cell in enumerate(cells, 1)
     ]
-    STUDY.write(tmp_path, plan, found)
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(STUDY, tmp_path, plan, found)
     assert "no images for v = 3." in text
     assert "round 1: ξ = ξ₁/v holds, R² = 1.00; the best power is ξ ∝ v^−1.00.\n" in text
     assert "too few v for another power" in text  # φ
@@ -146,8 +145,7 @@ def write_made_up(folder: Path, xi: float, phi: float) -> str:
         first = {"intermediaries": v, "xi": 8.0 * v**xi, "phi": 2.0 * v**phi, "lambda": 4.0 * v ** (xi - phi)}
         found.append(made_up(folder, cell, [first, first | {"xi": 16.0 * v**xi}]))
     assert [one.rounds[0]["intermediaries"] for one in found] == V
-    STUDY.write(folder, plan, found)
-    return (folder / "table.md").read_text()
+    return write_words(STUDY, folder, plan, found)
 
 
 def test_the_papers_laws_are_said_to_hold_where_they_do(tmp_path: Path) -> None:
@@ -180,8 +178,7 @@ def test_no_power_of_v_is_said_to_hold_where_none_does(tmp_path: Path) -> None:
         made_up(tmp_path, cell, [{"xi": value, "phi": value, "lambda": 1.0}])
         for cell, value in zip(STUDY.cells(plan), ups_and_downs, strict=True)
     ]
-    STUDY.write(tmp_path, plan, found)
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(STUDY, tmp_path, plan, found)
     assert "ξ = ξ₁/v does not hold" in text
     assert "; no power of v does, at best ξ ∝ v^" in text
     assert "λ = λ₁/v² cannot be tested" in text

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, trained
+from made_up_runs import made_up, rows, trained, write_words
 
 from silodp import InputError
 from silodp.studies import study_named
@@ -78,8 +78,7 @@ def write(folder: Path, without: list[float], with_: list[float], capped: bool =
             for _ in range(3)
         ]
         found.append(made_up(folder, SMALL.cell(z, True, 0), [first, *after]))
-    STUDY.write(folder, SMALL, found)
-    return (folder / "table.md").read_text()
+    return write_words(STUDY, folder, SMALL, found)
 
 
 def test_the_papers_claims_are_confirmed_where_they_hold(tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_the_papers_claims_are_denied_where_they_fail(tmp_path: Path) -> None:
 
 def test_some_runs_alone_are_written_too(tmp_path: Path) -> None:
     """As with --only."""
-    STUDY.write(tmp_path, SMALL, [made_up(tmp_path, SMALL.cell(0.5, True, 0), [{"lambda": 0.2}])])
-    text = (tmp_path / "table.md").read_text()
+    one = made_up(tmp_path, SMALL.cell(0.5, True, 0), [{"lambda": 0.2}])
+    text = write_words(STUDY, tmp_path, SMALL, [one])
     assert "| 0.5 | – | 20.0 | 10.0 | 1 | 8.33 | – | 1.20 (1.20–1.20) |" in text
     assert "1.20 at z = 0.5" in text

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, trained
+from made_up_runs import made_up, rows, trained, write_words
 
 from silodp import InputError
 from silodp.studies import study_named
@@ -61,8 +61,7 @@ def write(folder: Path, without: list[float], with_: list[float]) -> str:
             found.append(made_up(folder, plan.cell(z, False, seed), alone))
             split = [{"applied": False, "cosine_std": 0.9}, {"cosine_std": with_[place], "intermediaries": 3}]
             found.append(made_up(folder, plan.cell(z, True, seed), split))
-    STUDY.write(folder, plan, found)
-    return (folder / "table.md").read_text()
+    return write_words(STUDY, folder, plan, found)
 
 
 def test_claims_that_hold(tmp_path: Path) -> None:
@@ -83,7 +82,6 @@ def test_claims_that_fail(tmp_path: Path) -> None:
 def test_a_round_without_cosines_is_left_out(tmp_path: Path) -> None:
     """The file has null where a number is not finite."""
     lines = [{"cosine_std": None}, {"cosine_std": 0.2}]
-    STUDY.write(tmp_path, SMALL, [made_up(tmp_path, SMALL.cell(0.5, False, 0), lines)])
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(STUDY, tmp_path, SMALL, [made_up(tmp_path, SMALL.cell(0.5, False, 0), lines)])
     assert "| 0.5 | 20.0 | – | – | – | 0.200 (0.200–0.200) | – | – |" in text
     assert "needs more than one z" in text

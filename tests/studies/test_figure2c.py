@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, trained
+from made_up_runs import made_up, rows, trained, write_words
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -87,7 +87,7 @@ def test_other_cohorts_have_other_numbers_of_hospitals() -> None:
         numbers(1)
 
 
-def write(folder: Path, without: dict[int, float], with_: dict[int, float], seeds: int = 1) -> str:
+def make(folder: Path, without: dict[int, float], with_: dict[int, float], seeds: int = 1) -> list[Found]:
     """The Dice of N hospitals; of several seeds the last is the odd one out by ±0.01."""
     plan = make_plan("prostate", "small", seeds=seeds)
     found = []
@@ -97,8 +97,12 @@ def write(folder: Path, without: dict[int, float], with_: dict[int, float], seed
         if dice is not None:
             dice += 0.01 * (2 * int(cell.columns["seed"]) - 1) * (seeds > 1)
             found.append(made_up(folder, cell, [{}], members=members, test={"dice": dice}))
-    STUDY.write(folder, plan, found)
-    return (folder / "table.md").read_text()
+    return found
+
+
+def write(folder: Path, without: dict[int, float], with_: dict[int, float], seeds: int = 1) -> str:
+    plan = make_plan("prostate", "small", seeds=seeds)
+    return write_words(STUDY, folder, plan, make(folder, without, with_, seeds))
 
 
 def test_a_method_that_is_stable_is_called_so(tmp_path: Path) -> None:
@@ -130,7 +134,8 @@ def test_a_method_that_is_not_is_called_so(tmp_path: Path) -> None:
 
 def test_what_is_undefined_is_named_and_left_out(tmp_path: Path) -> None:
     nan = math.nan
-    text = write(tmp_path, {2: 0.1, 4: nan, 6: 0.4}, {2: 0.6, 4: 0.5, 6: 0.7})
+    STUDY.write(tmp_path, SMALL, make(tmp_path, {2: 0.1, 4: nan, 6: 0.4}, {2: 0.6, 4: 0.5, 6: 0.7}))
+    text = (tmp_path / "table.md").read_text()
     assert "is higher at 2 of 2 N. The Dice is undefined for without, N = 4." in text
     assert "| 1 | – (0 of 1 seeds defined) | 0.500 | – | – | – |" in text
     assert "nan" not in text

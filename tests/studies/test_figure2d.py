@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, trained
+from made_up_runs import made_up, rows, trained, write_words
 
 from silodp.studies import study_named
 from silodp.studies.figure2d import STUDY
@@ -68,8 +68,7 @@ def write(folder: Path, courses: dict[float, list[int]], capped: tuple[int, ...]
                 for number, v in enumerate([1, *courses[z]], 1)
             ]
             found.append(made_up(folder, cell, lines))
-    STUDY.write(folder, plan, found)
-    return (folder / "table.md").read_text()
+    return write_words(STUDY, folder, plan, found)
 
 
 def test_the_papers_course_holds(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import fabricate, shared_folder
+from made_up_runs import fabricate, shared_folder, write_words
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -113,8 +113,7 @@ def test_the_verdict_follows_from_the_numbers(tmp_path: Path, gain: float, words
     one_helped = [one for one in found if one.cell.columns["method"] != "DP-FedAvg"]
     assert "of 3 pairs" in verdict(plan, one_helped)
     assert f"from {gain:+.3f} to {gain:+.3f}." in said
-    MATCHED.write(tmp_path, plan, found)
-    assert f"{gain:+.3f}" in (tmp_path / "table.md").read_text()
+    assert f"{gain:+.3f}" in write_words(MATCHED, tmp_path, plan, found)
 
 
 def test_the_verdict_gives_the_range_and_names_what_is_undefined(tmp_path: Path) -> None:

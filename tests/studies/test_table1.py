@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows
+from made_up_runs import made_up, rows, shared_folder, write_words
 
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.studies import study_named
@@ -14,14 +14,14 @@ from silodp.studies.paper import METHODS
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
 from silodp.studies.study import Found, Plan
-from silodp.studies.table1 import cells, direction, write
+from silodp.studies.table1 import PROSTATE, cells, direction
 
 
 @pytest.fixture(scope="module", params=["table1-prostate", "table1-ich"])
 def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = study_named(request.param)
     plan = make_plan(chosen.task, "smoke", command="silodp study x")
-    return run_study(chosen, plan, tmp_path_factory.mktemp("studies"), jobs=1, device="cpu")
+    return run_study(chosen, plan, shared_folder(tmp_path_factory), jobs=1, device="cpu")
 
 
 def test_every_cell_and_file(study: Path) -> None:
@@ -102,12 +102,10 @@ def test_what_is_undefined_is_never_as_in_the_paper(tmp_path: Path) -> None:
     plan = make_plan("prostate", "smoke", seeds=2)
     one = {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): math.nan}
     found = fabricate(tmp_path / "one", plan, one)
-    write(tmp_path, plan, found)
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(PROSTATE, tmp_path, plan, found)
     assert "| 0.300 ± 0.141 | 0.500 (1 of 2 seeds defined) | +0.200 |" in text
     lost = fabricate(tmp_path / "all", plan, one | {(True, 0): math.nan})
-    write(tmp_path, plan, lost)
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(PROSTATE, tmp_path, plan, lost)
     assert "| 0.300 ± 0.141 | – (0 of 2 seeds defined) | – |" in text
     assert "as in the paper." not in text
     assert "nan" not in text
@@ -126,8 +124,7 @@ def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
     found = [
         made_up(tmp_path, cell, [{"intermediaries": 10 - int(cell.columns["seed"])}]) for cell in cells(plan)
     ]
-    write(tmp_path, plan, found)
-    text = (tmp_path / "table.md").read_text()
+    text = write_words(PROSTATE, tmp_path, plan, found)
     assert "| 9, 10 |" in text
     assert "| v, last round | Dice: without |" in text
 
@@ -166,8 +163,6 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
     found = fabricate(
         tmp_path / "runs", plan, {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): 0.5}
     )
-    write(tmp_path, plan, found)
-    line = next(
-        line for line in (tmp_path / "table.md").read_text().splitlines() if "| DP-FedAvg | 0.5" in line
-    )
+    text = write_words(PROSTATE, tmp_path, plan, found)
+    line = next(line for line in text.splitlines() if "| DP-FedAvg | 0.5" in line)
     assert "| 5.0 | 70.0 | 5.0 | 3 | 0.300 ± 0.141 | 0.500 ± 0.000 | +0.200 |" in line

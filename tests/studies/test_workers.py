@@ -43,21 +43,37 @@ def at_work(out: Path) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path, how: signal.Signals) -> None:
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
+
+
+@on_linux
+def test_a_study_that_is_terminated_leaves_nobody_training(tmp_path: Path) -> None:
     study = start(tmp_path, "figure2a", "--jobs", "2", "--set", "rounds=5000")
     wait_until(lambda: len(at_work(tmp_path)) == 2 or study.poll() is not None)
     assert study.poll() is None
     assert study.pid not in at_work(tmp_path)
-    study.send_signal(how)
+    study.send_signal(signal.SIGTERM)
     _, said = study.communicate(timeout=60)
     wait_until(lambda: not at_work(tmp_path))
     assert not list(tmp_path.glob("runs/*/summary.json"))
-    if how == signal.SIGTERM:
-        assert study.returncode == 130
-        assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
-        assert "Traceback" not in said
+    assert study.returncode == 130
+    assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
+    assert "Traceback" not in said
+
+
+@on_linux
+def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path) -> None:
+    """SIGKILL: it cannot end its workers itself."""
+    words = ("study", "figure2a", "--scale", "smoke", "--device", "cpu", "--out", tmp_path)
+    study = forked(command_line, *words, "--jobs", "2", "--set", "rounds=5000")
+    wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
+    assert study.is_alive()
+    assert study.pid not in at_work(tmp_path)
+    study.kill()
+    study.join(60)
+    assert study.exitcode == -signal.SIGKILL
+    wait_until(lambda: not at_work(tmp_path))
+    assert not list(tmp_path.glob("runs/*/summary.json"))
 
 
 def succeed(*words: object) -> None:

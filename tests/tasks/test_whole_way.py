@@ -130,8 +130,9 @@ def test_a_network_with_too_few_or_many_outputs_is_refused(
         train(plain(), cohort=three_masks, model=nn.Conv2d(1, outputs, 1), out=tmp_path / "run")
 
 
-@pytest.mark.parametrize("augmentation", ["none", "affine-flip"])
-@pytest.mark.parametrize(("dtype", "channels"), [(torch.uint8, 3), (torch.float16, 1)])
+@pytest.mark.parametrize(
+    ("dtype", "channels", "augmentation"), [(torch.uint8, 3, "affine-flip"), (torch.float16, 1, "none")]
+)
 def test_overlapping_masks_are_learnt_each(
     dtype: torch.dtype, channels: int, augmentation: str, tmp_path: Path
 ) -> None:
