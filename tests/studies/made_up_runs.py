@@ -31,7 +31,10 @@ ROUND: dict[str, Any] = {
     "epsilon": EPSILON, "validation": {"mean": {}, "hospitals": {}}, "participants": [], "absent": {},
     "ignored": [], "images": 100, "training_seconds": 1.0, "seconds": 1.0, "ledger": "",
 }  # fmt: skip
-TEST: dict[str, Any] = {"round": 1, "mean": {}, "hospitals": {}}
+TEST: dict[str, Any] = {
+    "round": 1, "mean": {}, "hospitals": {}, "intervals": {"mean": {}, "hospitals": {}},
+    "tried": {"A": {"images": 80, "patients": 60}}, "batch": "image", "other": None,
+}  # fmt: skip
 COHORT = {"cohort": "made-up", "images": 100, "classes_counted": False, "whole_patients": True}
 SUMMARY: dict[str, Any] = {
     "experiment": "made-up", "task": "segmentation", "headline": "dice",

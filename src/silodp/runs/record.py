@@ -9,7 +9,7 @@ from typing import Any
 from silodp.experiment import ResolvedExperiment
 from silodp.federation import Round
 from silodp.privacy.accountants import Epsilon
-from silodp.runs.schema import CohortFacts, EpsilonRecord, ModelTest, OtherWay, RoundRecord
+from silodp.runs.schema import Batch, CohortFacts, EpsilonRecord, ModelTest, OtherWay, RoundRecord
 from silodp.settings import Rule
 from silodp.tasks.scores import Scores, mean_intervals
 
@@ -75,7 +75,7 @@ def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:
 
 
 def test_record(
-    round_: int, scores: Mapping[str, Scores], batch: str, other: tuple[str, Mapping[str, Scores]] | None
+    round_: int, scores: Mapping[str, Scores], batch: Batch, other: tuple[Batch, Mapping[str, Scores]] | None
 ) -> ModelTest:
     """What a model scored at its test.
 

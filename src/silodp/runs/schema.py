@@ -106,11 +106,15 @@ class CohortInShort(CohortFacts):
     left_out: int
 
 
-class Intervals(TypedDict):
-    """95 % of what metrics are where people are drawn anew: lower and upper end; null: not defined."""
+Edges = Annotated[list[float | None], Field(min_length=2, max_length=2)]
+"""The lower and the upper end of an interval; null: not defined."""
 
-    mean: Mapping[str, list[float | None]]
-    hospitals: Mapping[str, Mapping[str, list[float | None]]]
+
+class Intervals(TypedDict):
+    """95 % of what metrics are where people are drawn anew."""
+
+    mean: Mapping[str, Edges]
+    hospitals: Mapping[str, Mapping[str, Edges]]
 
 
 class Tried(TypedDict):
@@ -118,15 +122,19 @@ class Tried(TypedDict):
     patients: int | None  # null: not known
 
 
+Batch = Literal["any", "image", "scan", "hospital"]
+"""What a network saw at a time; any: that makes no difference."""
+
+
 class OtherWay(MetricsRecord):
-    batch: str
+    batch: Batch
 
 
 class ModelTest(MetricsRecord):
     round: int
     intervals: Intervals
     tried: Mapping[str, Tried]  # on whom, by hospital
-    batch: str  # what the network saw at a time: image, scan or hospital; any: that makes no difference
+    batch: Batch
     other: OtherWay | None  # the same model seeing images the other way, where that makes a difference
 
 

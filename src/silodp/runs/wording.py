@@ -75,14 +75,14 @@ def describe_test(test: ModelTest, headline: str) -> list[str]:
     edges = show_interval(test["intervals"]["mean"].get(headline))
     whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")
     lines = [
-        f"{headline} {or_nan(test['mean'][headline]):.3f}"
+        f"{headline} {or_nan(test['mean'].get(headline)):.3f}"
         + (f", 95 % interval {edges}" if edges else "")
         + f"; {whom}, {SEEN[test['batch']]}"
     ]
     if other := test["other"]:
         lines.append(
-            f"{SEEN[other['batch']]} the same model has {headline} {or_nan(other['mean'][headline]):.3f}: "
-            "with its norm layers an image's prediction depends on the others of its batch; with "
+            f"{SEEN[other['batch']]} the same model has {headline} "
+            f"{or_nan(other['mean'].get(headline)):.3f}: with its norm layers an image's prediction depends on the others of its batch; with "
             "model.norm=group it does not"
         )
     few = images if patients is None else patients

@@ -75,7 +75,7 @@ def _on_whom(one: Found) -> dict[str, Any]:
     """What the test figures of a run rest on."""
     test, headline = one.summary["test"]["last"], one.summary["headline"]
     images, patients = tested_on(test)
-    low, high = test["intervals"]["mean"][headline]
+    low, high = test["intervals"]["mean"].get(headline, (None, None))
     other = test["other"]
     return {
         f"test_{headline}_low": low,
@@ -83,7 +83,7 @@ def _on_whom(one: Found) -> dict[str, Any]:
         "test_images": images,
         "test_patients": patients,
         "test_batch": test["batch"],
-        f"other_batch_{headline}": other and other["mean"][headline],
+        f"other_batch_{headline}": other and other["mean"].get(headline),
     }
 
 
