@@ -82,8 +82,8 @@ def describe_test(test: ModelTest, headline: str) -> list[str]:
     if other := test["other"]:
         lines.append(
             f"{SEEN[other['batch']]} the same model has {headline} "
-            f"{or_nan(other['mean'].get(headline)):.3f}: with its norm layers an image's prediction depends on the others of its batch; with "
-            "model.norm=group it does not"
+            f"{or_nan(other['mean'].get(headline)):.3f}: with its norm layers an image's prediction depends "
+            "on the others of its batch; with model.norm=group it does not"
         )
     few = images if patients is None else patients
     if few < FEW:
