@@ -27,7 +27,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from silodp.errors import InputError
+from silodp.errors import InputError, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
 from silodp.files import (
     parse_json,
@@ -42,7 +42,6 @@ from silodp.files import (
 )
 from silodp.privacy.ledger import Ledger
 from silodp.runs.schema import CohortFile, RoundRecord, Summary, checked, read_as
-from silodp.settings import short
 from silodp.tensor_files import read_tensors
 
 CHECKPOINT = {"identity", "ledger", "state", "best"}
