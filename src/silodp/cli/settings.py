@@ -1,4 +1,4 @@
-"""`silodp settings`: what can be set, and the rules to choose from, as the classes themselves say it."""
+"""`silodp presets` and `silodp settings`: what can be run and set, as the classes themselves say it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silodp.cli.terminal import say
+from silodp.cli.terminal import console, say
 from silodp.errors import InputError, did_you_mean
 from silodp.files import to_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+def presets() -> None:
+    """List the presets."""
+    from rich.table import Table
+
+    from silodp.experiment import Experiment, preset_names
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("preset", "rounds", "what it is"):
+        table.add_column(column)
+    for name in preset_names():
+        preset = Experiment.load(name)
+        table.add_row(name, str(preset.rounds), preset.description)
+    console().print(table)
 
 
 def settings(

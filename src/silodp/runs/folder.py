@@ -20,6 +20,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -78,6 +80,7 @@ class RunFolder:
         refuse_used(path)
         folder = cls(path)
         folder.hold()
+        refuse_used(path)  # another process may have been quicker, and be done already
         write_atomically(path / "experiment.toml", experiment.to_toml().encode())
         return folder
 
@@ -226,6 +229,41 @@ def refuse_used(path: Path) -> None:
     """A run goes into a folder that is new or empty."""
     way_out = f"give another folder, or take a run up with `silodp resume {path}`"
     refuse_filled(path, _BEFORE_A_RUN, way_out)
+
+
+@contextmanager
+def new_folder(out: str | Path | None, name: str, parent: str = "runs") -> Iterator[Path]:
+    """The folder `out`, which must be unused; or a new PARENT/NAME-k with the first k that is free.
+
+    A new one is made at once, so that two processes never take the same; one that is empty at the end goes.
+    """
+    if out is not None:
+        refuse_used(Path(out))
+        yield Path(out)
+        return
+    above, alone = Path(parent), not Path(parent).exists()
+    path = _taken(above, name)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):  # not empty
+            path.rmdir()
+            if alone:
+                above.rmdir()
+
+
+def _taken(parent: Path, name: str) -> Path:
+    number = 1
+    while True:
+        path = parent / f"{name}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        except FileNotFoundError:  # the parent, not made yet or just removed by another process
+            parent.mkdir(parents=True, exist_ok=True)
+        else:
+            return path
 
 
 def read_experiment(folder: Path) -> ResolvedExperiment:

@@ -23,7 +23,7 @@ from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, Parts, build
 from silodp.runs.fitting import refuse_other_kinds
-from silodp.runs.folder import RunFolder, read_experiment, refuse_used
+from silodp.runs.folder import RunFolder, new_folder, read_experiment
 from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record
 from silodp.runs.schema import CohortInShort, RoundRecord, Summary
 from silodp.runs.traces import conflicts, read_traces
@@ -70,16 +70,15 @@ def train(
         own: objects of your own in place of what the experiment names, see `Own`.
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
-    path = Path(out) if out is not None else free_folder(experiment.name)
-    refuse_used(path)
-    run = _Run(build(experiment, **own))
-    folder = RunFolder.create(path, run.experiment)
-    try:
-        ledger = folder.ledger()
-        run.save(folder, ledger)
-        return run.finish(folder, ledger, on_round)
-    finally:
-        folder.let_go()
+    with new_folder(out, experiment.name) as path:
+        run = _Run(build(experiment, **own))
+        folder = RunFolder.create(path, run.experiment)
+        try:
+            ledger = folder.ledger()
+            run.save(folder, ledger)
+            return run.finish(folder, ledger, on_round)
+        finally:
+            folder.let_go()
 
 
 def resume(folder: str | Path, *, on_round: OnRound | None = None, **own: Unpack[Own]) -> Result:
@@ -92,14 +91,6 @@ def resume(folder: str | Path, *, on_round: OnRound | None = None, **own: Unpack
         return run.finish(files, ledger, on_round)
     finally:
         files.let_go()
-
-
-def free_folder(name: str, parent: str = "runs") -> Path:
-    """PARENT/NAME-k with the first k that is free."""
-    number = 1
-    while (path := Path(parent) / f"{name}-{number}").exists():
-        number += 1
-    return path
 
 
 class _Run:
