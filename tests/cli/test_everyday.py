@@ -13,7 +13,7 @@ from conftest import forked
 import silodp as package
 from silodp.cli.commands import IN_ORDER_OF_USE
 from silodp.errors import InputError
-from silodp.runs.folder import new_folder
+from silodp.runs.places import new_folder
 
 TINY = ("rounds=1", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1")
 

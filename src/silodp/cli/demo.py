@@ -37,7 +37,7 @@ def demo(
     """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
     from silodp.cli.display import progress, show_comparison
     from silodp.files import private_folder
-    from silodp.runs.folder import new_folder
+    from silodp.runs.places import new_folder
     from silodp.runs.training import train
     from silodp.tracking import tracked
 

@@ -44,7 +44,8 @@ def attack(
     from silodp.cli.terminal import console as terminal
     from silodp.experiment import Experiment
     from silodp.files import refuse_filled
-    from silodp.runs.folder import new_folder, read_experiment
+    from silodp.runs.folder import read_experiment
+    from silodp.runs.places import new_folder
 
     if labels not in ("known", "inferred"):
         raise InputError(f"--labels {labels}: choose known or inferred")

@@ -40,7 +40,7 @@ def run(
     """Train one experiment."""
     from silodp.cli.display import progress
     from silodp.experiment import Experiment
-    from silodp.runs.folder import new_folder
+    from silodp.runs.places import new_folder
     from silodp.runs.training import train
     from silodp.tracking import tracked
 
@@ -57,13 +57,16 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run that was interrupted.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    rounds: Annotated[
+        int | None, typer.Option(help="Go on to so many rounds; default: what the experiment says.")
+    ] = None,
     device: Device = "auto",
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run from its last checkpoint."""
+    """Go on with a run from its last checkpoint, or beyond its last round."""
     from silodp.cli.display import progress
     from silodp.runs.folder import read_experiment
     from silodp.runs.training import resume as resume_run
@@ -72,10 +75,10 @@ def resume(
     loaded = read_experiment(folder)
     with (
         interruptible(folder),
-        progress(loaded.name, loaded.rounds) as (show, on_read),
+        progress(loaded.name, rounds or loaded.rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
-        result = resume_run(folder, device=device, on_round=on_round, on_read=on_read)
+        result = resume_run(folder, rounds=rounds, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
 
 
