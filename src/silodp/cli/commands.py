@@ -14,6 +14,7 @@ from silodp.cli.demo import demo
 from silodp.cli.inversion import attack
 from silodp.cli.privacy import privacy
 from silodp.cli.report import report
+from silodp.cli.runs import runs
 from silodp.cli.settings import presets, settings
 from silodp.cli.study import study
 from silodp.cli.terminal import complain, flush, prepare_streams, say
@@ -21,7 +22,7 @@ from silodp.cli.training import resume, run
 from silodp.errors import InputError
 
 IN_ORDER_OF_USE = (
-    "demo", "presets", "settings", "data", "run", "resume", "report", "privacy", "study", "attack",
+    "demo", "presets", "settings", "data", "run", "resume", "runs", "report", "privacy", "study", "attack",
     "audit",
 )  # fmt: skip
 
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
-for _command in (demo, presets, settings, run, resume, report, privacy, study, attack, audit):
+for _command in (demo, presets, settings, run, resume, runs, report, privacy, study, attack, audit):
     app.command()(_command)
 
 
