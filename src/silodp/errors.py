@@ -26,6 +26,13 @@ class InputError(ValueError):
         super().__init__(line if len(line) <= BEGINNING + END else f"{line[:BEGINNING]} … {line[-END:]}")
 
 
+def cannot_write(path: object, error: OSError) -> InputError:
+    """A full disk, or a folder that may not be written to."""
+    return InputError(
+        f"{path}: cannot be written ({error.strerror or error}); make room, or give a folder elsewhere"
+    )
+
+
 def printable(text: object, *, one_line: bool = False) -> str:
     """Text whose control characters are shown (`\\x1b`) rather than sent; with `one_line` also line ends."""
     return (_ONE_LINE if one_line else _LINES).sub(_shown, str(text))

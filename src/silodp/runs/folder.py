@@ -29,7 +29,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from silodp.errors import InputError, short
+from silodp.errors import InputError, cannot_write, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
 from silodp.files import (
     parse_json,
@@ -189,8 +189,12 @@ class RunFolder:
         return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
 
     def add_metrics(self, record: RoundRecord) -> None:
-        with private_open(self.path / "metrics.jsonl", "a") as file:
-            file.write(to_json(record) + "\n")
+        path = self.path / "metrics.jsonl"
+        try:
+            with private_open(path, "a") as file:
+                file.write(to_json(record) + "\n")
+        except OSError as error:
+            raise cannot_write(path, error) from None
 
     def keep_metrics(self, rounds: int) -> None:
         """Forgets rounds after the checkpoint: they will be done again."""
