@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Killed, blob_cohort, command_line, kill_after
+from PIL import Image
 
 from silodp import Experiment, train
 from silodp.cli import main
@@ -22,6 +24,22 @@ TREE: dict[str, Any] = {
     "name": "tiny", "rounds": 3, "model": {"features": 2, "levels": 1}, "clipping": {"bound": 0.5},
     "intermediaries": {"rule": "fixed", "count": 6}, "local": {"learning_rate": 0.01},
 }  # fmt: skip
+
+
+SMALL = [
+    word
+    for change in ("cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1")
+    for word in ("--set", change)
+]
+
+
+def draw_scans(folder: Path) -> None:
+    noise = np.random.default_rng(0)
+    for place in ("Aarhus/ill", "Aarhus/well", "Bern/ill", "Bern/well"):
+        (folder / place).mkdir(parents=True)
+        for number in range(6):
+            image = Image.fromarray(noise.integers(0, 255, (16, 16)).astype(np.uint8))
+            image.save(folder / place / f"{number}.png")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty/experiment.toml").unlink()
     (folder / "older/experiment.toml").write_text("format = 1\n")
     (folder / "notes").mkdir()
+    draw_scans(folder.parent / "scans")
     return folder
 
 
@@ -154,6 +173,21 @@ def in_ascii(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> str
         (["settings"], "privacy.noise_multiplier"),
         (["study"], "table1-prostate"),
         (["audit", "--runs", "20", "--rounds", "1", "--hospitals", "2"], "shown >="),
+        (["data", "check", "{folder}/../scans"], "hospital"),
+        (
+            [
+                "attack",
+                "prostate-small",
+                *SMALL,
+                "--images",
+                "1",
+                "--iterations",
+                "1",
+                "--out",
+                "{folder}/../a",
+            ],
+            "view",
+        ),
         (["--help"], "Put eps to the test"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -163,6 +197,7 @@ def test_tables_on_an_ascii_terminal(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["silodp", *(word.format(folder=folder) for word in words)])
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent / "cache"))
 
     def work() -> None:
         with pytest.raises(SystemExit) as end:
