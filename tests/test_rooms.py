@@ -13,7 +13,7 @@ OUTER = {"attacks", "cli", "inference", "report", "runs", "studies", "tracking"}
 METHOD = {
     "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "federation", "hospital",
     "intermediary", "local", "mechanism", "messages", "models", "noise", "participation", "privacy",
-    "server_optimizers", "settings", "tasks", "update_map",
+    "refusals", "server_optimizers", "settings", "tasks", "update_map",
 }  # fmt: skip
 
 

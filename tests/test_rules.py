@@ -209,7 +209,7 @@ def test_a_name_is_taken_once() -> None:
         ("clipping.rule=unheard-of", "clipping.rule = 'unheard-of': choose one of none, fixed, median"),
         ("clipping.rule=3", "clipping.rule = 3: choose one of"),
         ("clipping.bount=3", "clipping.bount: no such setting; there are rule, bound, quantile"),
-        ("clipping.bound=-1", "clipping.bound = -1: input should be greater than 0"),
+        ("clipping.bound=-1", "clipping.bound = -1: choose a number above 0"),
         ("participation.rate=0.5", "participation.rate = 0.5: not a setting of participation.rule = all"),
         ("server.beta1=0.5", "server.beta1 = 0.5: not a setting of server.optimizer = fedavg"),
         ("intermediaries.count=3", "not a setting of intermediaries.rule = closed-form, which has"),

@@ -74,3 +74,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'silodp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, whether or not they have been imported."""
+    return [*__all__, "__version__"]

@@ -14,12 +14,13 @@ from silodp.clipping import ClippingRule, QuantileClipping
 from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.synthetic_mri import SyntheticMri
 from silodp.compatibility import refuse_what_does_not_fit
-from silodp.errors import InputError
+from silodp.errors import InputError, did_you_mean
 from silodp.files import read_text
 from silodp.intermediary import ClosedForm, IntermediaryRule
 from silodp.local.optimizers import Adam, LocalSettings
 from silodp.models.kinds import ModelSettings, UNetModel
 from silodp.participation import Everyone, ParticipationRule
+from silodp.refusals import first_sentence
 from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
@@ -28,7 +29,6 @@ from silodp.settings import (
     PrivacySettings,
     Rule,
     Settings,
-    first_sentence,
 )
 from silodp.tasks import SEGMENTATION, TASKS, known_task
 
@@ -123,7 +123,7 @@ class Experiment(Settings):
             if not path.is_file():
                 raise InputError(
                     f"experiment {str(source)!r} is neither a preset ({', '.join(preset_names())}) "
-                    "nor a TOML file"
+                    "nor a TOML file" + did_you_mean(source, preset_names())
                 )
         try:
             tree = tomllib.loads(read_text(path))

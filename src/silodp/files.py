@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from silodp.errors import InputError
+from silodp.errors import InputError, cannot_write
 
 TEXT = 2**29  # bytes: no list, table or record of a run is larger
 
@@ -47,6 +47,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     Where it cannot be written, as on a full disk, the old one stays and no part is left.
     """
     temporary = path.with_name(path.name + ".part")
+    watched: _Watched | None = None
     try:
         with private_open(temporary, "wb") as file:
             watched = _Watched(file)
@@ -57,15 +58,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         # torch.save turns the error of a full disk into one of its own.
-        cause = error if isinstance(error, OSError) else watched.failed
+        cause = error if isinstance(error, OSError) else watched.failed if watched else None
         if cause is None:
             raise
-        raise InputError(
-            f"{path}: cannot be written ({cause.strerror}); make room, or give a folder elsewhere"
-        ) from None
+        raise cannot_write(path, cause) from None
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
+    except OSError as error:
+        raise cannot_write(path.parent, error) from None
     finally:
         os.close(directory)
 

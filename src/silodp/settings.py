@@ -7,13 +7,12 @@ Sections with rules stand beside their rules' code: `cohorts/kinds.py`, `models/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from silodp.errors import InputError
-
-LONGEST = 200  # characters of a value in an error
+from silodp.errors import InputError, did_you_mean, short
+from silodp.refusals import first_sentence
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -103,7 +102,7 @@ class Rule(Settings):
         if rule is None:
             raise InputError(
                 f"{cls.section}.{cls.key} = {short(name)}: choose one of {', '.join(cls.known)}, "
-                "or import what defines it first"
+                "or import what defines it first" + did_you_mean(name, cls.known)
             )
         return rule.given(tree)
 
@@ -122,35 +121,6 @@ class Rule(Settings):
             return cls(**tree)
         except ValidationError as error:
             raise InputError(first_sentence(error, cls, cls.section)) from None
-
-
-def first_sentence(error: ValidationError, model: type[Settings], *above: str) -> str:
-    """Pydantic's first finding as one line that names the field, the value and the way out."""
-    finding = error.errors()[0]
-    field = ".".join((*above, *map(str, finding["loc"])))
-    if finding["type"] == "extra_forbidden":
-        section: Any = model.model_fields
-        for part in finding["loc"][:-1]:
-            kind = section[str(part)].annotation
-            section = next(choice for choice in (kind, *get_args(kind)) if hasattr(choice, "model_fields"))
-            section = section.model_fields
-        return f"{field}: no such setting; there are {', '.join(section)}"
-    if finding["type"] == "value_error":
-        reason = finding["ctx"]["error"]
-        if not field or isinstance(reason, InputError):
-            return str(reason)
-        return f"{field} = {short(finding['input'])}: {reason}"
-    message = finding["msg"][0].lower() + finding["msg"][1:]
-    return f"{field} = {short(finding['input'])}: {message}"
-
-
-def short(value: Any) -> str:
-    """A value as it was given; of a long one the beginning and the end."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number too long to be written, brackets without end
-        return "a value without end"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
 
 
 class PrivacySettings(Settings):

@@ -160,7 +160,7 @@ def test_an_event_that_could_not_be_written_is_written_next_time(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(InputError, match=r"ledger\.jsonl: cannot be written \(no space left on device\)"):
             ledger.record([event(1)])
     ledger.record([event(1)])
     assert read_ledger(path).events == [event(1)]
@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "write", full)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(InputError, match=r"ledger\.jsonl: cannot be written \(no space left on device\)"):
             ledger.record([event(4)])
     assert path.read_bytes() == before
     ledger.record([event(4)])

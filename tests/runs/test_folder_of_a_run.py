@@ -19,7 +19,7 @@ from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
 from silodp.report import make_report
 from silodp.runs.folder import RunFolder
-from silodp.runs.schema import CohortFile, RoundRecord, Summary
+from silodp.runs.schema import CohortFile, RoundRecord, Summary, Versions
 from silodp.runs.statement import read_statement
 from silodp.tracking import tracked
 
@@ -270,6 +270,7 @@ def test_the_schema_is_what_a_run_writes(experiment: Experiment, cohort: Cohort,
         RoundRecord: json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[0]),
         Summary: json.loads((tmp_path / "run/summary.json").read_text()),
         CohortFile: json.loads((tmp_path / "run/cohort.json").read_text()),
+        Versions: json.loads((tmp_path / "run/versions.json").read_text()),
     }
     for kind, content in written.items():
         named = TypeAdapter(kind).validate_python(content, strict=True)  # without what the kind does not name

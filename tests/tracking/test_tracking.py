@@ -277,6 +277,24 @@ def test_resuming_a_finished_run_tells_what_is_missing_and_nothing_twice(
     assert_same(in_mlflow(folder), on_record(folder))
 
 
+def test_a_run_that_goes_on_longer_is_followed(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MLflow lets nobody change a setting: it keeps the rounds that were asked for at first."""
+    folder = tmp_path / "run"
+    tracked_run(experiment.change(local__state="fresh", rounds=1), cohort, folder)
+    with tracked(folder, tensorboard=True, mlflow=True) as on_round:
+        resume(folder, rounds=2, cohort=cohort, device="cpu", on_round=on_round)
+    assert "failed" not in caplog.text
+    recorded = on_record(folder)
+    assert_same(in_tensorboard(folder), recorded)
+    told = in_mlflow(folder)
+    assert all(
+        told[name][-1][0] == points[-1][0] == 2 for name, points in recorded.items() if "best" not in name
+    )
+    assert mlflow_run(folder)[1].data.params["rounds"] == "1"
+
+
 def test_a_step_that_was_told_by_half_is_completed(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:

@@ -3,301 +3,75 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer.core import TyperGroup
 
 from silodp.cli.audit import audit
 from silodp.cli.data import data
+from silodp.cli.demo import demo
 from silodp.cli.inversion import attack
+from silodp.cli.privacy import privacy
 from silodp.cli.report import report
-from silodp.cli.settings import settings
+from silodp.cli.runs import runs
+from silodp.cli.settings import presets, settings
 from silodp.cli.study import study
-from silodp.cli.terminal import complain, console, flush, prepare_streams, say
+from silodp.cli.terminal import complain, flush, prepare_streams, say
+from silodp.cli.training import resume, run
 from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
 
+IN_ORDER_OF_USE = (
+    "demo", "presets", "settings", "data", "run", "resume", "runs", "report", "predict", "evaluate", "export",
+    "privacy", "study", "attack", "audit",
+)  # fmt: skip
+
+
+class _InOrderOfUse(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=IN_ORDER_OF_USE.index)
+
+
 app = typer.Typer(
-    help="Client-level differential privacy for federated medical imaging.",
+    cls=_InOrderOfUse,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 
 app.add_typer(data, name="data")
-app.command()(study)
-app.command()(attack)
-app.command()(audit)
-app.command()(report)
-app.command()(settings)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(export)
-
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
-Mlflow = Annotated[
-    bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")]
+for _command in (
+    demo, presets, settings, run, resume, runs, report, predict, evaluate, export, privacy, study, attack,
+    audit,
+):  # fmt: skip
+    app.command()(_command)
 
 
-@app.command()
-def run(
-    experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-small",
-    changes: Annotated[
-        list[str] | None,
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version as version_of  # PyTorch itself takes seconds to import
+
+        from silodp.runs.version import version
+
+        say(f"silodp {version()}, PyTorch {version_of('torch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting (`silodp settings` lists them); repeatable."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Of silodp and PyTorch.",
+            show_default=False,
         ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
-    device: Device = "auto",
-    tensorboard: Tensorboard = False,
-    mlflow: Mlflow = False,
-    as_json: Json = False,
-) -> None:
-    """Train one experiment."""
-    from silodp.cli.display import progress
-    from silodp.experiment import Experiment
-    from silodp.runs.training import free_folder, train
-    from silodp.tracking import tracked
-
-    wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
-    loaded = Experiment.load(experiment, wanted)
-    folder = out or free_folder(loaded.name)
-    with (
-        _interruptible(folder),
-        progress(loaded.name, loaded.rounds) as (show, on_read),
-        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
-    ):
-        result = train(loaded, out=folder, device=device, on_round=on_round, on_read=on_read)
-    _print_result(result, as_json)
-
-
-@app.command()
-def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run that was interrupted.")],
-    device: Device = "auto",
-    tensorboard: Tensorboard = False,
-    mlflow: Mlflow = False,
-    as_json: Json = False,
-) -> None:
-    """Go on with a run from its last checkpoint."""
-    from silodp.cli.display import progress
-    from silodp.runs.folder import read_experiment
-    from silodp.runs.training import resume as resume_run
-    from silodp.tracking import tracked
-
-    loaded = read_experiment(folder)
-    with (
-        _interruptible(folder),
-        progress(loaded.name, loaded.rounds) as (show, on_read),
-        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
-    ):
-        result = resume_run(folder, device=device, on_round=on_round, on_read=on_read)
-    _print_result(result, as_json)
-
-
-@app.command()
-def presets() -> None:
-    """List the presets."""
-    from silodp.experiment import Experiment, preset_names
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("preset", "rounds", "what it is"):
-        table.add_column(column)
-    for name in preset_names():
-        preset = Experiment.load(name)
-        table.add_row(name, str(preset.rounds), preset.description)
-    console().print(table)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path | None, typer.Option(help="A new folder for the three runs.")] = None,
-    device: Device = "auto",
-    tensorboard: Tensorboard = False,
-    mlflow: Mlflow = False,
-) -> None:
-    """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
-    from silodp.cli.demo import demo_experiments
-    from silodp.cli.display import progress, show_comparison
-    from silodp.files import private_folder
-    from silodp.runs.folder import refuse_used
-    from silodp.runs.training import free_folder, train
-    from silodp.tracking import tracked
-
-    folder = out or free_folder("demo")
-    refuse_used(folder)
-    private_folder(folder)
-    results = {}
-    for title, experiment in demo_experiments().items():
-        path = folder / experiment.name
-        with (
-            _interruptible(path),
-            progress(title, experiment.rounds) as (show, _),
-            tracked(path, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
-        ):
-            results[title] = train(experiment, out=path, device=device, on_round=on_round)
-    show_comparison(results)
-
-
-@app.command()
-def privacy(
-    run: Annotated[
-        Path | None, typer.Argument(help="A run's folder: read its ledger, verify, sum up.")
-    ] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="z: noise on the sum, over one intermediary's clip bound.")
-    ] = None,
-    target_epsilon: Annotated[
-        float | None, typer.Option(help="Find the noise for this ε; with --noise-multiplier, the rounds.")
-    ] = None,
-    unit: Annotated[str, typer.Option(help="Whom the target is for: hospital or intermediary.")] = "hospital",
-    neighbours: Annotated[
-        str, typer.Option(help="What the target speaks of: add-or-remove or replace-one.")
-    ] = "add-or-remove",
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 100,
-    hospitals: Annotated[int | None, typer.Option(help="Hospitals; δ follows by the paper's rule.")] = None,
-    intermediaries: Annotated[int, typer.Option(help="v: parts that each hospital is split into.")] = 1,
-    delta: Annotated[float | None, typer.Option(help="δ; default: 10^-k, at most 1/hospitals.")] = None,
-    sample_rate: Annotated[float, typer.Option(help="Chance of a hospital's taking part in a round.")] = 1.0,
-    without_replacement: Annotated[
-        bool, typer.Option("--without-replacement", help="A fixed share is drawn, not each by chance.")
     ] = False,
-    fresh_states: Annotated[
-        bool, typer.Option("--fresh-states", help="Of that share: no optimizer state outlives a round.")
-    ] = False,
-    accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
-    sign: Annotated[
-        Path | None,
-        typer.Option(metavar="KEY", help="Sign what RUN cost, for an ethics board: Ed25519 key in PEM."),
-    ] = None,
-    verify: Annotated[
-        Path | None,
-        typer.Option(metavar="PUBLIC_KEY", help="Hold RUN against the statement that was signed of it."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
-    """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
-    from silodp.experiment import delta_by_rule
-    from silodp.participation import FixedFraction
-    from silodp.privacy.accountants import ACCOUNTANTS
-    from silodp.privacy.calibration import Setting, Target, answer
-    from silodp.privacy.events import NEIGHBOURS, UNITS
-
-    accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
-    given = (noise_multiplier, target_epsilon, hospitals, delta)
-    if run is not None:
-        if any(value is not None for value in given):
-            raise InputError(
-                f"privacy {run}: a run brings its own noise, hospitals and δ; leave these options out"
-            )
-        if verify is not None:
-            if sign is not None:
-                raise InputError("privacy: --sign and --verify are two commands; give one of them")
-            _verify_run(run, verify, as_json)
-            return
-        _privacy_of_run(run, accountant, as_json, sign)
-        return
-    if sign is not None or verify is not None:
-        raise InputError("privacy: --sign and --verify are for a run; give its folder")
-    if noise_multiplier is None and target_epsilon is None:
-        raise InputError("privacy: give a run's folder, --noise-multiplier or --target-epsilon")
-    if hospitals is not None and hospitals < 1:
-        raise InputError(f"--hospitals {hospitals}: a federation has at least one")
-    if delta is None and hospitals is None:
-        raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
-    delta = delta_by_rule(hospitals or 1) if delta is None else delta
-    fixed_share = "fraction" if fresh_states else "fraction-kept"
-    participation = "all" if sample_rate == 1 else fixed_share if without_replacement else "poisson"
-    if participation == fixed_share and hospitals is not None and 0 < sample_rate < 1:
-        sample_rate = FixedFraction(rate=sample_rate).sampling_rate(hospitals)  # so many whole hospitals
-    setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
-    target = None
-    if target_epsilon is not None:
-        wanted, relation = _one_of("--unit", unit, UNITS), _one_of("--neighbours", neighbours, NEIGHBOURS)
-        target = Target(target_epsilon, wanted, relation)
-    found = answer(setting, rounds, noise_multiplier, target)
-    if as_json:
-        from silodp.files import to_json
-
-        print(to_json({**found.to_dict(), "hospitals": hospitals}, indent=2))
-        return
-    from silodp.cli.display_privacy import show_figures
-
-    if target is not None:
-        say(f"ε {target.epsilon:g} for one {target.unit} ({target.neighbours}): ", end="")
-        say(f"noise multiplier {found.noise_multiplier:.6g}, {found.rounds} rounds\n")
-    drawn = "" if participation == "all" else f", {participation} participation {sample_rate:.4g}"
-    show_figures(
-        f"z {found.noise_multiplier:.6g}, {found.rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
-        found.figures,
-        {name: f"{value:.4g}" for name, value in found.noise_multipliers.items()},
-    )
-
-
-def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | None) -> None:
-    from silodp.cli.display_privacy import show_statement
-    from silodp.files import to_json
-    from silodp.runs.statement import read_statement
-
-    statement = read_statement(folder, accountant)
-    if as_json:
-        print(to_json(statement.to_dict(), indent=2))
-    else:
-        show_statement(statement)
-    if key is not None:
-        from silodp.runs.signing import STATEMENT, sign
-
-        say(f"{folder / STATEMENT}: signed, key {sign(folder, key, accountant)}", error=True)
-    if statement.problems:
-        raise typer.Exit(1)
-
-
-def _verify_run(folder: Path, key: Path, as_json: bool) -> None:
-    from silodp.cli.display_privacy import show_verified
-    from silodp.files import to_json
-    from silodp.runs.signing import key_fingerprint, verify
-
-    signed = verify(folder, key)
-    if as_json:
-        print(to_json({**signed, "verified": True, "key": key_fingerprint(key)}, indent=2))
-    else:
-        show_verified(folder, signed, key_fingerprint(key))
-
-
-def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:
-    if value not in choices:
-        raise InputError(f"{option} {value}: choose one of {', '.join(choices)}")
-    return value
-
-
-@contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
-    """Ctrl-C loses the round that was running, and nothing else."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        complain(f"stopped; go on with `silodp resume {folder}`")
-        raise typer.Exit(130) from None
-
-
-def _print_result(result: object, as_json: bool) -> None:
-    from silodp.cli.display import show_result
-    from silodp.runs.training import Result
-
-    assert isinstance(result, Result)
-    if as_json:
-        print((result.folder / "summary.json").read_text(encoding="utf-8"), end="")
-    else:
-        show_result(result)
+    """Client-level differential privacy for federated medical imaging."""
 
 
 def main() -> None:

@@ -1,8 +1,19 @@
-"""The point of the method, and its price: three runs on the same data, to be put side by side."""
+"""`silodp demo`: the point of the method, and its price: three runs on the same data, side by side."""
 
 from __future__ import annotations
 
-from silodp.experiment import Experiment
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from silodp.cli.report import report
+from silodp.cli.terminal import say
+from silodp.cli.training import Device, Mlflow, Tensorboard, interruptible
+
+if TYPE_CHECKING:
+    from silodp.experiment import Experiment
 
 VARIANTS: dict[str, dict[str, object]] = {
     "without privacy": {
@@ -15,9 +26,44 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 
 
-def demo_experiments() -> dict[str, Experiment]:
+def demo(
+    out: Annotated[Path | None, typer.Option(help="A new folder for the three runs.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all chance in the runs.")] = 0,
+    device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Make the page of the runs and open it.")] = False,
+) -> None:
+    """Train the preset `demo` three times: without privacy, with DP-FedAvg, and with intermediaries."""
+    from silodp.cli.display import progress, show_comparison
+    from silodp.files import private_folder
+    from silodp.runs.places import new_folder
+    from silodp.runs.training import train
+    from silodp.tracking import tracked
+
+    experiments, results = demo_experiments(seed), {}
+    with new_folder(out, "demo") as folder:
+        private_folder(folder)
+        for title, experiment in experiments.items():
+            path = folder / experiment.name
+            with (
+                interruptible(path),
+                progress(title, experiment.rounds) as (show, _),
+                tracked(path, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+            ):
+                results[title] = train(experiment, out=path, device=device, on_round=on_round)
+    show_comparison(results)
+    if open_it:
+        report([folder], open_it=True)
+    else:
+        say(f"curves, both ε and predictions on one page: silodp report {shlex.quote(str(folder))} --open")
+
+
+def demo_experiments(seed: int = 0) -> dict[str, Experiment]:
     """The preset `demo` in its three variants, by the title each has in the table."""
+    from silodp.experiment import Experiment
+
     return {
-        title: Experiment.load("demo", changes | {"name": title.lower().replace(" ", "-")})
+        title: Experiment.load("demo", changes | {"name": title.lower().replace(" ", "-"), "seed": seed})
         for title, changes in VARIANTS.items()
     }

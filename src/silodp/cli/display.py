@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAVY
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from silodp.cli.terminal import console as terminal
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from silodp.runs.schema import RoundRecord
     from silodp.runs.training import OnRound, Result
 
+NAME = 20  # letters of a name that stay on one line where there is room for little else
+
 screen = terminal(stderr=True)
 """Progress and notes; results go to standard output."""
 
@@ -44,6 +46,31 @@ def _bar() -> Progress:
 def titled_table(title: str, caption: str | None = None) -> Table:
     """An empty table in the one style that all have."""
     return Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=SIMPLE_HEAVY)
+
+
+def print_table(console: Console, table: Table, may_go: Sequence[str] = ()) -> None:
+    """Prints a table; where the terminal is too narrow for it, columns give way.
+
+    Those of `no_wrap`, as ε is, are never cut: first the columns `may_go`, by heading, are left out one after
+    the other, then the rest is broken into lines.
+    """
+    gone: list[str] = []
+    for heading in may_go:
+        if sum(_least_width(column) for column in table.columns) <= console.width:
+            break
+        table.columns = [column for column in table.columns if column.header != heading]
+        gone.append(heading.replace("\n", " "))
+    console.print(table)
+    if gone:
+        console.print(f"no room for: {', '.join(gone)}")
+
+
+def _least_width(column: Column) -> int:
+    """So wide that no word of a column is broken, but for those that may be, and the space around it."""
+    cells = [str(cell) for cell in (column.header, *column.cells)]
+    parts = [part for cell in cells for part in (cell.splitlines() if column.no_wrap else cell.split())]
+    longest = max(map(len, parts), default=0)
+    return 3 + (min(longest, NAME) if column.overflow == "fold" else longest)
 
 
 @contextmanager
@@ -127,9 +154,12 @@ def show_comparison(results: Mapping[str, Result]) -> None:
         "A smaller ε is more private. Splitting buys accuracy by protecting an intermediary; "
         "the hospital as a whole is protected far less.",
     )
-    table.add_column("run", no_wrap=True)
-    for heading in (*next(iter(results.values())).test, "v", "ε for a\nhospital", "ε for an\nintermediary"):
+    metrics = list(next(iter(results.values())).test)
+    table.add_column("run")
+    for heading in (*metrics, "v"):
         table.add_column(heading, justify="right")
+    for heading in ("ε for a\nhospital", "ε inter-\nmediary"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for title, result in results.items():
         table.add_row(
             title,
@@ -139,6 +169,6 @@ def show_comparison(results: Mapping[str, Result]) -> None:
             show_epsilon(result.epsilon.intermediary),
         )
     console = terminal()
-    console.print(table)
+    print_table(console, table, may_go=(*reversed(metrics[1:]), "v"))
     for title, result in results.items():
         console.print(f"{title}: {result.folder}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from silodp.cli.display import titled_table
+from silodp.cli.display import print_table, titled_table
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.privacy.events import UNITS
@@ -33,8 +33,9 @@ def show_figures(
         "Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
         "exchanged for another.",
     )
-    table.add_column("one …", no_wrap=True)
-    for heading in ("noise\nmultiplier", "ε add-or-\nremove", "ε replace-\none"):
+    table.add_column("one …", overflow="fold")
+    table.add_column("noise\nmultiplier", justify="right")
+    for heading in ("ε add-or-\nremove", "ε replace-\none"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("accountant")
     for unit, multiplier in multipliers.items():
@@ -44,7 +45,7 @@ def show_figures(
             unit, multiplier, show_epsilon(remove.epsilon), show_epsilon(swap.epsilon), " / ".join(names)
         )
     console = terminal()
-    console.print(table)
+    print_table(console, table, may_go=("accountant", "noise\nmultiplier"))
     for remark in dict.fromkeys(figure.remark for figure in figures.values() if figure.remark):
         console.print(remark, style="dim")
 
@@ -77,7 +78,7 @@ def show_statement(statement: Statement) -> None:
         # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
         fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
         line = (limit.epsilon, limit.unit) if limit and fits else None
-        console.print(chart(statement.by_round, line))
+        console.print(chart(statement.by_round, line, width=min(60, console.width - 12)))
     if limit is not None and statement.budget_spent is not None:
         console.print(
             f"budget: ε {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours}, δ {limit.delta:g}); "
@@ -128,9 +129,11 @@ def show_audit(found: Audit) -> None:
         f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: none, the claim "
         "is too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
     )
-    table.add_column("claim", no_wrap=True)
-    for heading in ("claimed", "shown ≥", "right", "notices"):
+    table.add_column("claim")
+    for heading in ("claimed", "shown ≥"):  # both are ε
         table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("right", "notices"):
+        table.add_column(heading, justify="right")
     table.add_column("verdict", no_wrap=True)
     for finding in found.findings:
         bound = finding.bound
@@ -142,7 +145,7 @@ def show_audit(found: Audit) -> None:
             f"×{finding.detectable:.2f}" if finding.detectable else "–",
             finding.verdict,
         )
-    console.print(table)
+    print_table(console, table, may_go=("notices", "right"))
     console.print(
         f"audited of «{experiment.name}»: noise (z {experiment.privacy.noise_multiplier:g}, from the "
         f"{experiment.privacy.entropy}), clipping ({experiment.clipping.rule}), intermediaries "

@@ -45,7 +45,7 @@ def attack(
     from silodp.experiment import Experiment
     from silodp.files import refuse_filled
     from silodp.runs.folder import read_experiment
-    from silodp.runs.training import free_folder
+    from silodp.runs.places import new_folder
 
     if labels not in ("known", "inferred"):
         raise InputError(f"--labels {labels}: choose known or inferred")
@@ -55,15 +55,16 @@ def attack(
     if run is not None and changes:
         raise InputError(f"attack {run}: a run brings its own settings; leave --set out")
     experiment = read_experiment(run) if run is not None else Experiment.load(target, changes or ())
-    folder = out or free_folder(experiment.name, "attacks")
-    refuse_filled(folder)
+    if out is not None:
+        refuse_filled(out)
     settings = AttackSettings(
         images, batch, "known" if labels == "known" else "inferred", tuple(view or ()),
         Search(restarts, iterations), seed,
     )  # fmt: skip
-    with stages() as on_progress:
-        result = invert(experiment, run=run, device=device, settings=settings, on_progress=on_progress)
-    write_attack(result, folder)
+    with new_folder(out, experiment.name, "attacks") as folder:
+        with stages() as on_progress:
+            result = invert(experiment, run=run, device=device, settings=settings, on_progress=on_progress)
+        write_attack(result, folder)
     if as_json:
         print((folder / "attack.json").read_text(encoding="utf-8"), end="")
         return

@@ -1,20 +1,33 @@
-"""`silodp settings`: what can be set, and the rules to choose from, as the classes themselves say it."""
+"""`silodp presets` and `silodp settings`: what can be run and set, as the classes themselves say it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silodp.cli.terminal import say
-from silodp.errors import InputError
+from silodp.cli.terminal import console, say
+from silodp.errors import InputError, did_you_mean
 from silodp.files import to_json
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+    from pydantic import BaseModel
 
-    from silodp.settings import Settings
+
+def presets() -> None:
+    """List the presets."""
+    from rich.table import Table
+
+    from silodp.experiment import Experiment, preset_names
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("preset", "rounds", "what it is"):
+        table.add_column(column)
+    for name in preset_names():
+        preset = Experiment.load(name)
+        table.add_row(name, str(preset.rounds), preset.description)
+    console().print(table)
 
 
 def settings(
@@ -25,7 +38,9 @@ def settings(
     tree = described()
     if section is not None:
         if section not in tree:
-            raise InputError(f"{section}: no such section; there are {', '.join(tree)}")
+            raise InputError(
+                f"{section}: no such section; there are {', '.join(tree)}" + did_you_mean(section, tree)
+            )
         tree = {section: tree[section]}
     if as_json:
         print(to_json(tree, indent=2))
@@ -36,9 +51,12 @@ def settings(
 def described() -> dict[str, Any]:
     """Each section's words and settings, or choices with theirs; of «experiment» names have no prefix."""
     from silodp.experiment import RULES, Experiment
+    from silodp.refusals import section_of
 
     fields = Experiment.model_fields
-    sections = {name: kind for name, field in fields.items() if (kind := _section(field)) is not None}
+    sections = {
+        name: kind for name, field in fields.items() if (kind := section_of(field.annotation)) is not None
+    }
     tree: dict[str, Any] = {"experiment": {"settings": _settings(Experiment, "format", *sections)}}
     for name, kind in sections.items():
         if name in RULES:
@@ -57,18 +75,13 @@ def described() -> dict[str, Any]:
     return tree
 
 
-def _section(field: FieldInfo) -> type[Settings] | None:
-    from silodp.settings import Settings
+def _settings(kind: type[BaseModel], *without: str) -> dict[str, dict[str, Any]]:
+    from silodp.refusals import choices_of
 
-    choices = (field.annotation, *get_args(field.annotation))
-    return next((one for one in choices if isinstance(one, type) and issubclass(one, Settings)), None)
-
-
-def _settings(kind: type[Settings], *without: str) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "default": None if field.is_required() else field.default,
-            "values": _values(field.annotation),
+            "values": choices_of(field.annotation),
             "what": _words(kind, name),
         }
         for name, field in kind.model_fields.items()
@@ -76,14 +89,7 @@ def _settings(kind: type[Settings], *without: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _values(annotation: Any) -> list[Any]:
-    """What a field takes, where that is a list."""
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [value for part in get_args(annotation) for value in _values(part)]
-
-
-def _words(kind: type[Settings], name: str) -> str:
+def _words(kind: type[BaseModel], name: str) -> str:
     """What a field is, said where it is defined or where it was first."""
     for one in kind.__mro__:
         field = getattr(one, "model_fields", {}).get(name)
@@ -92,7 +98,7 @@ def _words(kind: type[Settings], name: str) -> str:
     return ""
 
 
-def _first_line(kind: type[Settings]) -> str:
+def _first_line(kind: type[BaseModel]) -> str:
     return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
 
 

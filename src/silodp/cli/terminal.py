@@ -19,6 +19,9 @@ _ASCII = {
     "ε": "eps", "δ": "delta", "σ": "sigma", "μ": "mu", "ξ": "xi", "φ": "phi", "λ": "lambda", "θ": "theta",
     "∞": "inf", "√": "sqrt ", "·": "*", "×": "x", "±": "+-", "≤": "<=", "≥": ">=", "−": "-", "–": "-",
     "—": "-", "…": "...", "«": '"', "»": '"', "‹": "<", "›": ">", "²": "^2", "→": "->", "●": "*", "○": "o",
+    "η": "eta", "β": "beta", "τ": "tau", "ρ": "rho", "γ": "gamma", "α": "alpha", "ζ": "zeta", "Σ": "sum ",
+    "Δ": "delta ", "Φ": "Phi", "∇": "grad ", "‖": "|", "←": "<-", "∝": "~", "≈": "~", "½": "1/2", "₁": "_1",
+    "⌊": "floor(", "⌋": ")", "°": " degrees", "\u0303": "~", "\u0302": "^",
     "┄": ".", "┤": "|", "─": "-", "└": "`", "━": "-", "╸": "-", "╺": "-",
 }  # fmt: skip
 
@@ -39,6 +42,10 @@ def console(*, stderr: bool = False) -> Any:
     from rich.segment import Segment
 
     class _Console(Console):
+        def render_str(self, text: str, **how: Any) -> Any:
+            # Before anything is measured: words are longer than signs, and columns would not be straight.
+            return super().render_str(_as_encoded(text, self.encoding), **how)
+
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             return super()._render_buffer(
                 segment if segment.control else Segment(printable(segment.text), segment.style)
@@ -50,7 +57,6 @@ def console(*, stderr: bool = False) -> Any:
 
 def prepare_streams() -> None:
     """Signs that a terminal cannot show become words; log lines are made printable."""
-    codecs.register_error("silodp", _in_words)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -74,8 +80,15 @@ class _OneLine(logging.Formatter):
         return printable(super().format(record), one_line=True)
 
 
+def _as_encoded(text: str, encoding: str) -> str:
+    return text.encode(encoding, "silodp").decode(encoding)
+
+
 def _in_words(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     signs = error.object[error.start : error.end]
     words = (_ASCII.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in signs)
     return "".join(words), error.end
+
+
+codecs.register_error("silodp", _in_words)

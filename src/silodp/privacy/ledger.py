@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from silodp.errors import InputError
+from silodp.errors import InputError, cannot_write
 from silodp.privacy.events import Event, read_event
 
 _TAIL = 128  # bytes at the end of the file that hold the last hash
@@ -149,10 +149,10 @@ class Ledger:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
             os.fsync(self._descriptor)
-        except OSError:  # a full disk; nobody has used what these lines announce
+        except OSError as error:  # a full disk; nobody has used what these lines announce
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-            raise
+            raise cannot_write(self.path, error) from None
         self._size += len(content)
         self._whole = self._size
         self._tail = (self._tail + content)[-_TAIL:]

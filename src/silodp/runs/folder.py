@@ -1,6 +1,7 @@
 """A run on disk: what it was asked, every round, every release, the checkpoint, the result.
 
     experiment.toml     fully resolved; running it again gives the same result
+    versions.json       of silodp and PyTorch, from the start
     cohort.json         who holds which images: counts, classes, the hash of every file
     ledger.jsonl        every release, written before it is used
     metrics.jsonl       a line a round
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from silodp.errors import InputError
+from silodp.errors import InputError, cannot_write, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
 from silodp.files import (
     parse_json,
@@ -35,25 +37,32 @@ from silodp.files import (
     private_open,
     read_plain,
     read_text,
-    refuse_filled,
     replacing,
     to_json,
     write_atomically,
 )
 from silodp.privacy.ledger import Ledger
-from silodp.runs.schema import CohortFile, RoundRecord, Summary, checked, read_as
-from silodp.settings import short
+from silodp.runs.places import refuse_used
+from silodp.runs.schema import (
+    CohortFile,
+    RoundRecord,
+    Summary,
+    VersionRecord,
+    Versions,
+    checked,
+    read_as,
+)
+from silodp.runs.version import version
 from silodp.tensor_files import read_tensors
 
-CHECKPOINT = {"identity", "ledger", "state", "best"}
+CHECKPOINT = {"identity", "ledger", "over", "state", "best"}
 RESTORE = "restore the file"
-_BEFORE_A_RUN = {".lock", "experiment.toml.part"}
-"""What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
 
 _AFTER_A_CHECKPOINT = (
-    "cohort.json", "metrics.jsonl", "summary.json", "model.safetensors", "model-best.safetensors",
+    "cohort.json", "metrics.jsonl", "model.safetensors", "model-best.safetensors", "summary.json",
 )  # fmt: skip
 """Written only when there has been a checkpoint."""
+_RESULTS = _AFTER_A_CHECKPOINT[2:]
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,10 @@ class RunFolder:
         refuse_used(path)
         folder = cls(path)
         folder.hold()
-        write_atomically(path / "experiment.toml", experiment.to_toml().encode())
+        refuse_used(path)  # another process may have been quicker, and be done already
+        (path / "versions.json").unlink(missing_ok=True)  # left by a kill
+        folder.note_version(0)
+        folder.save_experiment(experiment)  # from now on a run is there
         return folder
 
     @classmethod
@@ -129,6 +141,26 @@ class RunFolder:
             self._lock.close()
             self._lock = None
 
+    def save_experiment(self, experiment: Experiment) -> None:
+        write_atomically(self.path / "experiment.toml", experiment.to_toml().encode())
+
+    def note_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
+        """Writes down what is at work from here on; the versions before and now, where they differ."""
+        path = self.path / "versions.json"
+        known = read_as(Versions, path, RESTORE)["versions"] if path.exists() else []
+        now: VersionRecord = {
+            "silodp": version(), "torch": str(torch.__version__), "after_round": after_round
+        }  # fmt: skip
+        if known and all(known[-1][name] == now[name] for name in ("silodp", "torch")):
+            return None
+        write_atomically(path, (to_json({"versions": [*known, now]}, indent=2) + "\n").encode())
+        return (known[-1], now) if known else None
+
+    def drop_results(self) -> None:
+        """Of a run that goes on: what it writes at its end is written anew then."""
+        for name in reversed(_RESULTS):
+            (self.path / name).unlink(missing_ok=True)
+
     @property
     def hospitals(self) -> Path:
         """Where hospitals in this process put down what they carry from round to round."""
@@ -157,8 +189,12 @@ class RunFolder:
         return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
 
     def add_metrics(self, record: RoundRecord) -> None:
-        with private_open(self.path / "metrics.jsonl", "a") as file:
-            file.write(to_json(record) + "\n")
+        path = self.path / "metrics.jsonl"
+        try:
+            with private_open(path, "a") as file:
+                file.write(to_json(record) + "\n")
+        except OSError as error:
+            raise cannot_write(path, error) from None
 
     def keep_metrics(self, rounds: int) -> None:
         """Forgets rounds after the checkpoint: they will be done again."""
@@ -181,8 +217,7 @@ class RunFolder:
             return None
         # Mapped, not read: the checkpoint may be large and only this is wanted.
         content = _read_checkpoint(path, torch.device("cpu"), mmap=True)
-        over = bool(content.get("over", True))  # earlier versions did not say
-        return CheckpointFacts(content["ledger"], content["identity"]["experiment"], over)
+        return CheckpointFacts(content["ledger"], content["identity"]["experiment"], bool(content["over"]))
 
     def save_model(self, name: str, tensors: dict[str, Tensor], about: dict[str, str]) -> str:
         """Returns the file's SHA-256; `about` is what the file says of itself."""
@@ -226,10 +261,9 @@ def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> di
     return content  # type: ignore[no-any-return]
 
 
-def refuse_used(path: Path) -> None:
-    """A run goes into a folder that is new or empty."""
-    way_out = f"give another folder, or take a run up with `silodp resume {path}`"
-    refuse_filled(path, _BEFORE_A_RUN, way_out)
+def but_for_rounds(toml: str) -> str:
+    """An experiment's text without its length, which `resume` may change: the run is the same one."""
+    return re.sub(r"^rounds = \d+\n", "", toml, count=1, flags=re.MULTILINE)
 
 
 def read_experiment(folder: Path) -> ResolvedExperiment:

@@ -173,6 +173,18 @@ class Summary(TypedDict):
     model: str  # SHA-256 of model.safetensors
 
 
+class VersionRecord(TypedDict):
+    silodp: str
+    torch: str
+    after_round: int  # what was done before they came to work; 0 at the start
+
+
+class Versions(TypedDict):
+    """versions.json: what has worked on the run, in order; one entry unless it was resumed with another."""
+
+    versions: list[VersionRecord]
+
+
 class Held(TypedDict):
     images: Count
     classes: dict[str, int]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from silodp.privacy.events import Event
-from silodp.runs.folder import CheckpointFacts, RunFolder
+from silodp.runs.folder import CheckpointFacts, RunFolder, but_for_rounds
 from silodp.runs.schema import RoundRecord, Summary
 
 
@@ -68,7 +68,7 @@ def _of_the_checkpoint(traces: Traces, chains: Sequence[str]) -> list[str]:
         return []
     if found.head and found.head not in chains:
         problems.append("ledger.jsonl: releases that the checkpoint knows of are missing at the end")
-    if found.experiment != traces.experiment:
+    if but_for_rounds(found.experiment) != but_for_rounds(traces.experiment):
         problems.append("experiment.toml is not what the run was started with")
     if not found.is_over and (traces.model or traces.summary):
         later = "model.safetensors" if traces.model else "summary.json"

@@ -24,13 +24,14 @@ from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, Parts, build
 from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
-from silodp.runs.folder import RunFolder, read_experiment, refuse_used
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.places import new_folder
 from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record, test_record
+from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
 from silodp.settings import EvaluationBatch
-from silodp.tensor_files import same_form
 
 log = logging.getLogger("silodp")
 
@@ -72,36 +73,39 @@ def train(
         own: objects of your own in place of what the experiment names, see `Own`.
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
-    path = Path(out) if out is not None else free_folder(experiment.name)
-    refuse_used(path)
-    run = _Run(build(experiment, **own))
-    folder = RunFolder.create(path, run.experiment)
-    try:
-        ledger = folder.ledger()
-        run.save(folder, ledger)
-        return run.finish(folder, ledger, on_round)
-    finally:
-        folder.let_go()
+    with new_folder(out, experiment.name) as path:
+        run = _Run(build(experiment, **own))
+        folder = RunFolder.create(path, run.experiment)
+        try:
+            ledger = folder.ledger()
+            run.save(folder, ledger)
+            return run.finish(folder, ledger, on_round)
+        finally:
+            folder.let_go()
 
 
-def resume(folder: str | Path, *, on_round: OnRound | None = None, **own: Unpack[Own]) -> Result:
-    """Goes on from the last checkpoint; a run that had objects of its own needs them again."""
+def resume(
+    folder: str | Path, *, rounds: int | None = None, on_round: OnRound | None = None, **own: Unpack[Own]
+) -> Result:
+    """Goes on from the last checkpoint; a run that had objects of its own needs them again.
+
+    Args:
+        folder: of the run.
+        rounds: to go on to, where that is not what the experiment said; the result is that of a run which
+            was to have so many from the start. A run that is over has no optimizer states left, and goes
+            on only where local.state = fresh.
+        on_round: called with each further line of metrics.jsonl.
+        own: see `Own`.
+    """
     files = RunFolder.open(Path(folder))
     try:
-        run = _Run(build(read_experiment(files.path), **own))
+        experiment = read_experiment(files.path)
+        run = _Run(build(experiment if rounds is None else experiment.change(rounds=rounds), **own))
         ledger = files.ledger()
         run.restore(files, ledger)
         return run.finish(files, ledger, on_round)
     finally:
         files.let_go()
-
-
-def free_folder(name: str, parent: str = "runs") -> Path:
-    """PARENT/NAME-k with the first k that is free."""
-    number = 1
-    while (path := Path(parent) / f"{name}-{number}").exists():
-        number += 1
-    return path
 
 
 class _Run:
@@ -140,34 +144,34 @@ class _Run:
 
     @property
     def _is_over(self) -> bool:
-        return self.state.round == self.experiment.rounds or self.state.stopped is not None
+        return self.state.round >= self.experiment.rounds or self.state.stopped is not None
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         """Takes the run's state over; a run whose files contradict each other is refused as it is."""
-        checkpoint = folder.load_checkpoint(self.parts.trainer.device)
+        checkpoint, draws, longer = folder.load_checkpoint(self.parts.trainer.device), self.state.draws, False
         if checkpoint is not None:
-            for part, value in self.identity.items():
-                if checkpoint["identity"][part] != value:
-                    raise InputError(
-                        f"{folder.path}: its checkpoint belongs to another {part}; "
-                        "give it the one it was started with, or start a new run"
-                    )
-            form = {"state": vars(self.state), "best": (0, 0.0, self.best_parameters)}
-            if not same_form({part: checkpoint[part] for part in form}, form):
-                raise InputError(
-                    f"{folder.path}: its checkpoint was written by another version of silodp; "
-                    "resume it with that version, or start a new run"
-                )
+            refuse_another(folder.path, checkpoint, self.identity, self.state, self.best_parameters)
             self.state = State(**checkpoint["state"])
-            if not self._is_over:
-                self.engine.take_up(folder.hospitals, self.state.round)
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
+            longer = checkpoint["over"] and not self._is_over
         if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
             raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
+        before = read_experiment(folder.path).rounds
+        refuse_length(folder.path, self.experiment, before, self.state, ledger.events, longer)
+        if checkpoint is not None and not self._is_over:
+            self.engine.take_up(folder.hospitals, self.state.round)
         ledger.repair()
-        if checkpoint is None or checkpoint["ledger"] != ledger.head:
+        if longer:  # a kill from here on leaves a run that `resume` finishes, at the old length or the new
+            self.state.draws = draws  # the secret went at the end; the rounds to come may have another
+            folder.drop_results()
+        if self.experiment.rounds != before:
+            folder.save_experiment(self.experiment)
+        if checkpoint is None or longer or checkpoint["ledger"] != ledger.head:
             self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
         folder.keep_metrics(self.state.round)
+        if versions := folder.note_version(self.state.round):
+            then, now = (f"silodp {one['silodp']} and PyTorch {one['torch']}" for one in versions)
+            log.warning("%s: trained with %s, goes on with %s; figures may differ", folder.path, then, now)
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""

@@ -11,6 +11,7 @@ from silodp.tasks.scores import FEW
 
 if TYPE_CHECKING:
     from silodp.privacy.accountants import Epsilon
+    from silodp.runs.listing import Listed
 
 SEEN = {
     "any": "each judged by itself",
@@ -36,6 +37,13 @@ def describe_round(record: RoundRecord) -> str:
     if not epsilon["covers_everything"]:
         parts.append("(not all covered)")
     return "  ".join(parts)
+
+
+def describe_state(run: Listed) -> str:
+    """How far a run has come, for a list of runs."""
+    if run.state == "unfinished":
+        return f"unfinished at round {run.rounds} of {run.planned}"
+    return "stopped by budget" if run.state == "stopped" else run.state
 
 
 def show_epsilon(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from silodp.errors import InputError
+from silodp.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from silodp.studies.study import Study
@@ -35,7 +35,7 @@ def study_names() -> list[str]:
 def study_named(name: str) -> Study:
     """A study; its module is loaded only now."""
     if name not in _WHERE:
-        raise InputError(f"study {name}: choose one of {', '.join(_WHERE)}")
+        raise InputError(f"study {name}: choose one of {', '.join(_WHERE)}" + did_you_mean(name, _WHERE))
     module, _, constant = _WHERE[name].partition(":")
     found: Study = getattr(import_module(f"silodp.studies.{module}"), constant)
     return found

@@ -69,12 +69,14 @@ class MLflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # one warning is enough, and ours
         self._missing = MlflowException
         self._sent: set[tuple[str, int]] = set()
+        self._said: dict[str, str] = {}  # settings that the run there has, which MLflow lets nobody change
         self._waiting: list[RoundRecord] = []
 
     def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
         self._every = experiment.checkpoint_every
         self.run = self._known(folder / "mlflow.json") or self._new(folder)
-        settings = [(name, str(value)) for name, value in flat_settings(experiment).items()]
+        named = flat_settings(experiment)
+        settings = [(name, str(value)) for name, value in named.items() if name not in self._said]
         for start in range(0, len(settings), 100):  # the most that MLflow takes at once
             self._log(params=settings[start : start + 100])
         self._log(tags=[("not_covered_by_epsilon", left_out(folder, experiment, rounds))])
@@ -101,12 +103,13 @@ class MLflow:
             return None
         run = kept["run_id"]
         try:
-            known = self.client.get_run(run).data.metrics
+            data = self.client.get_run(run).data
         except self._missing as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        for name in known:
+        self._said = data.params
+        for name in data.metrics:
             self._sent |= {(name, point.step) for point in self.client.get_metric_history(run, name)}
         self.client.update_run(run, "RUNNING")
         return run

@@ -1,0 +1,144 @@
+"""`silodp privacy`: what a run will cost or did cost, and statements of it that are signed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from silodp.cli.terminal import say
+from silodp.errors import InputError, did_you_mean
+
+
+def privacy(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run's folder: read its ledger, verify, sum up.")
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="z: noise on the sum, over one intermediary's clip bound.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None, typer.Option(help="Find the noise for this ε; with --noise-multiplier, the rounds.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Whom the target is for: hospital or intermediary.")] = "hospital",
+    neighbours: Annotated[
+        str, typer.Option(help="What the target speaks of: add-or-remove or replace-one.")
+    ] = "add-or-remove",
+    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 100,
+    hospitals: Annotated[int | None, typer.Option(help="Hospitals; δ follows by the paper's rule.")] = None,
+    intermediaries: Annotated[int, typer.Option(help="v: parts that each hospital is split into.")] = 1,
+    delta: Annotated[float | None, typer.Option(help="δ; default: 10^-k, at most 1/hospitals.")] = None,
+    sample_rate: Annotated[float, typer.Option(help="Chance of a hospital's taking part in a round.")] = 1.0,
+    without_replacement: Annotated[
+        bool, typer.Option("--without-replacement", help="A fixed share is drawn, not each by chance.")
+    ] = False,
+    fresh_states: Annotated[
+        bool, typer.Option("--fresh-states", help="Of that share: no optimizer state outlives a round.")
+    ] = False,
+    accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
+    sign: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY", help="Sign what RUN cost, for an ethics board: Ed25519 key in PEM."),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC_KEY", help="Hold RUN against the statement that was signed of it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
+    from silodp.experiment import delta_by_rule
+    from silodp.participation import FixedFraction
+    from silodp.privacy.accountants import ACCOUNTANTS
+    from silodp.privacy.calibration import Setting, Target, answer
+    from silodp.privacy.events import NEIGHBOURS, UNITS
+
+    accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
+    given = (noise_multiplier, target_epsilon, hospitals, delta)
+    if run is not None:
+        if any(value is not None for value in given):
+            raise InputError(
+                f"privacy {run}: a run brings its own noise, hospitals and δ; leave these options out"
+            )
+        if verify is not None:
+            if sign is not None:
+                raise InputError("privacy: --sign and --verify are two commands; give one of them")
+            _verify_run(run, verify, as_json)
+            return
+        _privacy_of_run(run, accountant, as_json, sign)
+        return
+    if sign is not None or verify is not None:
+        raise InputError("privacy: --sign and --verify are for a run; give its folder")
+    if noise_multiplier is None and target_epsilon is None:
+        raise InputError("privacy: give a run's folder, --noise-multiplier or --target-epsilon")
+    if hospitals is not None and hospitals < 1:
+        raise InputError(f"--hospitals {hospitals}: a federation has at least one")
+    if delta is None and hospitals is None:
+        raise InputError("privacy: give --hospitals (δ follows by the paper's rule) or --delta")
+    delta = delta_by_rule(hospitals or 1) if delta is None else delta
+    fixed_share = "fraction" if fresh_states else "fraction-kept"
+    participation = "all" if sample_rate == 1 else fixed_share if without_replacement else "poisson"
+    if participation == fixed_share and hospitals is not None and 0 < sample_rate < 1:
+        sample_rate = FixedFraction(rate=sample_rate).sampling_rate(hospitals)  # so many whole hospitals
+    setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
+    target = None
+    if target_epsilon is not None:
+        wanted, relation = _one_of("--unit", unit, UNITS), _one_of("--neighbours", neighbours, NEIGHBOURS)
+        target = Target(target_epsilon, wanted, relation)
+    found = answer(setting, rounds, noise_multiplier, target)
+    if as_json:
+        from silodp.files import to_json
+
+        print(to_json({**found.to_dict(), "hospitals": hospitals}, indent=2))
+        return
+    from silodp.cli.display_privacy import show_figures
+
+    if target is not None:
+        say(f"ε {target.epsilon:g} for one {target.unit} ({target.neighbours}): ", end="")
+        say(f"noise multiplier {found.noise_multiplier:.6g}, {found.rounds} rounds\n")
+    drawn = "" if participation == "all" else f", {participation} participation {sample_rate:.4g}"
+    show_figures(
+        f"z {found.noise_multiplier:.6g}, {found.rounds} rounds, v {intermediaries}, δ {delta:g}{drawn}",
+        found.figures,
+        {name: f"{value:.4g}" for name, value in found.noise_multipliers.items()},
+    )
+
+
+def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | None) -> None:
+    from silodp.cli.display_privacy import show_statement
+    from silodp.files import to_json
+    from silodp.runs.statement import read_statement
+
+    statement = read_statement(folder, accountant)
+    if as_json:
+        print(to_json(statement.to_dict(), indent=2))
+    else:
+        show_statement(statement)
+    if key is not None:
+        from silodp.runs.signing import STATEMENT, sign
+
+        say(f"{folder / STATEMENT}: signed, key {sign(folder, key, accountant)}", error=True)
+    if statement.problems:
+        raise typer.Exit(1)
+
+
+def _verify_run(folder: Path, key: Path, as_json: bool) -> None:
+    from silodp.cli.display_privacy import show_verified
+    from silodp.files import to_json
+    from silodp.runs.signing import key_fingerprint, verify
+
+    signed = verify(folder, key)
+    if as_json:
+        print(to_json({**signed, "verified": True, "key": key_fingerprint(key)}, indent=2))
+    else:
+        show_verified(folder, signed, key_fingerprint(key))
+
+
+def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:
+    if value not in choices:
+        raise InputError(
+            f"{option} {value}: choose one of {', '.join(choices)}" + did_you_mean(value, choices)
+        )
+    return value

@@ -1,0 +1,101 @@
+"""`silodp run` and `silodp resume`: train an experiment, or go on with a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from silodp.cli.terminal import complain
+
+if TYPE_CHECKING:
+    from silodp.runs.training import Result
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
+Mlflow = Annotated[
+    bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")]
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-small",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting (`silodp settings` lists them); repeatable."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
+    device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
+    as_json: Json = False,
+) -> None:
+    """Train one experiment."""
+    from silodp.cli.display import progress
+    from silodp.experiment import Experiment
+    from silodp.runs.places import new_folder
+    from silodp.runs.training import train
+    from silodp.tracking import tracked
+
+    wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
+    loaded = Experiment.load(experiment, wanted)
+    with (
+        new_folder(out, loaded.name) as folder,
+        interruptible(folder),
+        progress(loaded.name, loaded.rounds) as (show, on_read),
+        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+    ):
+        result = train(loaded, out=folder, device=device, on_round=on_round, on_read=on_read)
+    _print_result(result, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    rounds: Annotated[
+        int | None, typer.Option(help="Go on to so many rounds; default: what the experiment says.")
+    ] = None,
+    device: Device = "auto",
+    tensorboard: Tensorboard = False,
+    mlflow: Mlflow = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run from its last checkpoint, or beyond its last round."""
+    from silodp.cli.display import progress
+    from silodp.runs.folder import read_experiment
+    from silodp.runs.training import resume as resume_run
+    from silodp.tracking import tracked
+
+    loaded = read_experiment(folder)
+    with (
+        interruptible(folder),
+        progress(loaded.name, rounds or loaded.rounds) as (show, on_read),
+        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+    ):
+        result = resume_run(folder, rounds=rounds, device=device, on_round=on_round, on_read=on_read)
+    _print_result(result, as_json)
+
+
+@contextmanager
+def interruptible(folder: Path) -> Iterator[None]:
+    """Ctrl-C loses the round that was running, and nothing else."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(f"stopped; go on with `silodp resume {folder}`")
+        raise typer.Exit(130) from None
+
+
+def _print_result(result: Result, as_json: bool) -> None:
+    from silodp.cli.display import show_result
+
+    if as_json:
+        print((result.folder / "summary.json").read_text(encoding="utf-8"), end="")
+    else:
+        show_result(result)

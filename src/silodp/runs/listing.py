@@ -1,0 +1,146 @@
+"""What runs lie in a folder, and how far each has come; one that cannot be read is told and passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from silodp.errors import InputError
+from silodp.experiment import ResolvedExperiment
+from silodp.privacy.accountants import spent
+from silodp.privacy.ledger import Reading, read_ledger
+from silodp.runs.folder import read_experiment, refuse_other_format
+from silodp.runs.record import epsilon_record
+from silodp.runs.schema import EpsilonRecord
+from silodp.runs.traces import Traces, conflicts, read_traces
+from silodp.tasks import task_named
+
+State = Literal["finished", "stopped", "unfinished", "damaged", "other-format"]
+
+_FILES = ("experiment.toml", "ledger.jsonl", "checkpoint.pt", "summary.json")
+"""Any of them makes a folder a run, however damaged."""
+_DEEP = 3  # folders below the one given: studies/runs/…
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run in a list.
+
+    Attributes:
+        name: the experiment's.
+        state: stopped: by its budget.
+        problem: why it cannot be read; empty where it can.
+        rounds: done, of those planned.
+        epsilon: by the ledger; None before the first release.
+        part: the images that the headline metric is of, "test" or "validation".
+        when: it was last written to.
+    """
+
+    folder: Path
+    when: datetime
+    state: State
+    problem: str = ""
+    name: str = ""
+    rounds: int = 0
+    planned: int = 0
+    epsilon: EpsilonRecord | None = None
+    headline: str = ""
+    value: float | None = None
+    part: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return vars(self) | {"folder": str(self.folder), "when": self.when.isoformat(timespec="seconds")}
+
+
+def list_runs(folders: Sequence[Path]) -> list[Listed]:
+    """Each folder's run, or those that lie in it, by name; numbers in names count as numbers."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; give one that holds runs, such as runs")
+        for run in _runs_in(folder, _DEEP):
+            found.setdefault(run.resolve(), run)
+    return [_listed(run) for run in sorted(found.values(), key=_by_name)]
+
+
+def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
+    if any((folder / name).is_file() for name in _FILES):
+        yield folder
+    elif deep:
+        try:
+            inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:  # not ours to look into
+            return
+        for path in inside:
+            yield from _runs_in(path, deep - 1)
+
+
+def _by_name(folder: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(folder))]
+
+
+def _listed(folder: Path) -> Listed:
+    when = datetime.fromtimestamp(_last_written(folder)).astimezone()
+    try:
+        refuse_other_format(folder)
+    except InputError as error:
+        return Listed(folder, when, "other-format", str(error))
+    except OSError as error:
+        return Listed(folder, when, "damaged", str(error))
+    try:
+        experiment = read_experiment(folder)
+        traces = read_traces(folder)  # before the ledger, which only grows
+        ledger = folder / "ledger.jsonl"
+        reading = read_ledger(ledger) if ledger.exists() else Reading([], [], 0, False)
+        problems = conflicts(traces, reading.events, reading.chains)
+        problem = f"{folder}: {problems[0]}" if problems else ""
+        return _read(folder, when, experiment, traces, reading, problem)
+    except (InputError, OSError) as error:
+        return Listed(folder, when, "damaged", str(error))
+
+
+def _read(
+    folder: Path,
+    when: datetime,
+    experiment: ResolvedExperiment,
+    traces: Traces,
+    ledger: Reading,
+    problem: str,
+) -> Listed:
+    summary, last = traces.summary, traces.metrics[-1] if traces.metrics else None
+    headline, rounds = task_named(experiment.task).headline, last["round"] if last else 0
+    state: State = "unfinished"
+    if problem:
+        state = "damaged"
+    elif summary is not None and summary["stopped"]:
+        state = "stopped"
+    elif summary is not None and rounds >= experiment.rounds:
+        state = "finished"
+    metrics = summary["test"]["last"]["mean"] if summary else last["validation"]["mean"] if last else {}
+    return Listed(
+        folder, when, state, problem, experiment.name, rounds, experiment.rounds,
+        _epsilon(experiment, traces, ledger), headline, metrics.get(headline),
+        "test" if summary else "validation",
+    )  # fmt: skip
+
+
+def _epsilon(experiment: ResolvedExperiment, traces: Traces, ledger: Reading) -> EpsilonRecord | None:
+    """What the files say, where that is of the whole ledger; else it is counted again."""
+    if not ledger.events:
+        return None
+    for record in (traces.summary, *traces.metrics[-1:]):
+        if record is not None and record["ledger"] == ledger.chains[-1]:
+            return record["epsilon"]
+    return epsilon_record(spent(ledger.events, experiment.delta, image_delta=experiment.privacy.image_delta))
+
+
+def _last_written(folder: Path) -> float:
+    """Of the files that a run writes; a page or a statement made later does not count."""
+    names = ("experiment.toml", "metrics.jsonl", "ledger.jsonl", "checkpoint.pt", "summary.json")
+    times = [path.stat().st_mtime for name in names if (path := folder / name).is_file()]
+    return max(times, default=0.0)

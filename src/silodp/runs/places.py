@@ -1,0 +1,53 @@
+"""Where a run goes: into a folder that nobody else has used or takes at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from silodp.files import refuse_filled
+
+_BEFORE_A_RUN = {".lock", "versions.json", "versions.json.part", "experiment.toml.part"}
+"""What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
+
+
+def refuse_used(path: Path) -> None:
+    """A run goes into a folder that is new or empty."""
+    way_out = f"give another folder, or take a run up with `silodp resume {path}`"
+    refuse_filled(path, _BEFORE_A_RUN, way_out)
+
+
+@contextmanager
+def new_folder(out: str | Path | None, name: str, parent: str = "runs") -> Iterator[Path]:
+    """The folder `out`, which must be unused; or a new PARENT/NAME-k with the first k that is free.
+
+    A new one is made at once, so that two processes never take the same; one that is empty at the end goes.
+    """
+    if out is not None:
+        refuse_used(Path(out))
+        yield Path(out)
+        return
+    above, alone = Path(parent), not Path(parent).exists()
+    path = _taken(above, name)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):  # not empty
+            path.rmdir()
+            if alone:
+                above.rmdir()
+
+
+def _taken(parent: Path, name: str) -> Path:
+    number = 1
+    while True:
+        path = parent / f"{name}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        except FileNotFoundError:  # the parent, not made yet or just removed by another process
+            parent.mkdir(parents=True, exist_ok=True)
+        else:
+            return path
