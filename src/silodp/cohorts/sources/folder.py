@@ -19,13 +19,21 @@ from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
-from silodp.cohorts.kinds import MaskCohort
-from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom, read_dicom_image
-from silodp.cohorts.sources.nifti import NIFTI, is_nifti, read_nifti
+from silodp.cohorts.catalogue import (
+    Catalogue,
+    Measure,
+    Pictures,
+    Problem,
+    Scan,
+    Unreadable,
+    at_fault,
+    one_picture,
+)
+from silodp.cohorts.kinds import ImageSize, MaskCohort
+from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
+from silodp.cohorts.sources.nifti import NIFTI, is_nifti, measure_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
     BESIDE,
     IMAGES,
@@ -39,7 +47,14 @@ from silodp.cohorts.sources.pairing import (
     volume_notes,
     with_pattern,
 )
-from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
+from silodp.cohorts.sources.pixels import (
+    PICTURES,
+    mask_numbers,
+    measure_picture,
+    read_mask_picture,
+    read_picture,
+    with_masks,
+)
 from silodp.errors import InputError
 from silodp.files import open_plain
 
@@ -64,6 +79,10 @@ class Folder(MaskCohort):
 
     general: ClassVar[bool] = True
     kind: Literal["folder"] = "folder"
+    image_size: ImageSize | None = None
+    """Width and height in pixels; by default the largest multiple of 16, at most 256, that enlarges none."""
+    channels: Literal[1, 3] | None = None
+    """By default 3 where any picture has colours, else 1."""
 
     def scan(self, root: Path) -> Catalogue:
         """Looks at names only, and at `patients.csv`."""
@@ -105,21 +124,23 @@ class Folder(MaskCohort):
             tuple(sorted(problems, key=str)),
             tuple(notes),
             lists,
+            _measure,
         )
 
 
 def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     """One image of any kind, with its class or with the masks in its further files."""
     image, masks = scan.files[0], scan.files[1:]
-    only = bool(settings.with_mask_only)
     if is_nifti(image):
-        return read_nifti(scan, settings.mask_labels, only)
+        return read_nifti(scan, settings.mask_labels, settings.with_mask_only, settings.mask_threshold)
     pictures = (
         read_dicom(scan, settings.channels) if _is_dicom(image) else one_picture(scan, read_picture(image))
     )
     if not masks:
         return pictures
-    return with_masks(pictures, [_mask_numbers(mask) for mask in masks], settings.mask_labels, only)
+    numbers = {mask: _mask_numbers(mask) for mask in masks}
+    only = settings.with_mask_only
+    return with_masks(pictures, numbers, settings.mask_labels, settings.mask_threshold, only=only)
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
@@ -131,13 +152,21 @@ def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
     )
 
 
-def _mask_numbers(path: Path) -> NDArray[np.int64]:
-    """(frames, height, width) of the label numbers in a mask's file."""
-    if is_nifti(path):
-        raise Unreadable(f"its mask {path.name} is a volume, the image is not")
-    if _is_dicom(path):
-        return whole_numbers(read_dicom_image(path).pixels[:, 0])
-    return read_mask_picture(path)[None]
+def _measure(scan: Scan) -> Measure:
+    image = scan.files[0]
+    if is_nifti(image):
+        return measure_nifti(image)
+    return measure_dicom(image) if _is_dicom(image) else measure_picture(image)
+
+
+def _mask_numbers(path: Path) -> NDArray[Any]:
+    """(frames, height, width) of the numbers in a mask's file."""
+    with at_fault(path):
+        if is_nifti(path):
+            raise Unreadable("the mask is a volume, its image is not")
+        if _is_dicom(path):
+            return mask_numbers(read_dicom_image(path).pixels[:, 0])
+        return read_mask_picture(path)[None]
 
 
 def _is_dicom(path: Path | str) -> bool:

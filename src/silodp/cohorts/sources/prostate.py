@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
-from silodp.cohorts.kinds import MaskCohort
+from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.folder import read_files
 from silodp.cohorts.sources.nifti import is_nifti
 from silodp.cohorts.sources.pairing import (
@@ -50,7 +50,10 @@ class Prostate(MaskCohort):
 
     task: ClassVar[str | None] = "segmentation"
     split: ClassVar[tuple[float, float, float]] = (0.5, 0.25, 0.25)  # as the paper's text
+    one_mask_of: ClassVar[int] = 8  # its zones are the gland
     kind: Literal["prostate"] = "prostate"
+    image_size: ImageSize | None = 256
+    channels: Literal[1, 3] | None = 1
     with_mask_only: bool = True
 
     def scan(self, root: Path) -> Catalogue:
