@@ -33,6 +33,7 @@ from silodp.cohorts.catalogue import (
 )
 from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
+from silodp.cohorts.sources.naming import checked_template
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti, measure_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
     BESIDE,
@@ -71,7 +72,7 @@ PATIENTS = "patients.csv"
 COLUMNS = ("file", "patient")
 
 Features = Mapping[str, Mapping[str, Any]]
-_Scans = tuple[list[Scan], tuple[str, ...], list[Problem]]  # with the names of classes or masks
+_Scans = tuple[list[Scan], tuple[str, ...], list[Problem], str]  # names of classes or masks; how matched
 
 
 class Folder(MaskCohort):
@@ -83,6 +84,9 @@ class Folder(MaskCohort):
     """Width and height in pixels; by default the largest multiple of 16, at most 256, that enlarges none."""
     channels: Literal[1, 3] | None = None
     """By default 3 where any picture has colours, else 1."""
+    mask_name: str | None = None
+    """Of a mask's file without ending, {} standing for its image's, such as {}_manual1; others are left out.
+    By default found out from the names."""
 
     def scan(self, root: Path) -> Catalogue:
         """Looks at names only, and at `patients.csv`."""
@@ -96,8 +100,10 @@ class Folder(MaskCohort):
         found, problems = _located(names, root)
         problems += below.problems
         paired = _is_paired(found, root)
-        scans, classes, more = _of_pairs(root, found, self) if paired else _of_classes(root, found)
+        scans, classes, more, how = _of_pairs(root, found, self) if paired else _of_classes(root, found)
         problems += more
+        if any(" second mask " in problem.what for problem in more):
+            notes.append("several masks of an image: cohort.mask_name={}_… tells which are meant")
         features: Features = {}
         lists = (root / PATIENTS,) if PATIENTS in below.files else ()
         for path in lists:
@@ -116,7 +122,7 @@ class Folder(MaskCohort):
         return Catalogue(
             "folder",
             root,
-            _layout(scans, paired),
+            _layout(scans, paired) + how,
             target,
             classes,
             tuple(sorted(scans, key=lambda scan: scan.name)),
@@ -274,7 +280,7 @@ def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
             f"a class in common ({', '.join(classes[:3])}); a folder cohort has {_LAYOUTS}"
         )
     number = {name: index for index, name in enumerate(classes)}
-    return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, []
+    return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, [], ""
 
 
 def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
@@ -293,7 +299,7 @@ def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(classes)
 
 
-def _of_pairs(root: Path, found: Sequence[Found], settings: MaskCohort) -> _Scans:
+def _of_pairs(root: Path, found: Sequence[Found], settings: Folder) -> _Scans:
     images = [each for each in found if each.rest[0].lower() in IMAGES]
     masks = [each for each in found if each.rest[0].lower() in MASKS]
     problems = [
@@ -309,8 +315,10 @@ def _of_pairs(root: Path, found: Sequence[Found], settings: MaskCohort) -> _Scan
             f"cohort.mask_labels = {list(settings.mask_labels)}: the masks are in folders of their own "
             f"({', '.join(sorted(kinds))}), each file one mask; leave the setting out"
         )
-    scans, more = pair(root, images, masks, tuple(sorted(kinds)))
-    return scans, tuple(sorted(kinds)) or tuple(map(str, settings.mask_labels or ("mask",))), problems + more
+    scans, more, ways = pair(root, images, masks, tuple(sorted(kinds)), checked_template(settings.mask_name))
+    names = tuple(sorted(kinds)) or tuple(map(str, settings.mask_labels or ("mask",)))
+    how = ", ".join(f"{way} ({count:,})" for way, count in ways.most_common())
+    return scans, names, problems + more, f"; masks known by {how}" if how else ""
 
 
 def _with_patients_csv(

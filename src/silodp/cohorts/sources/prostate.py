@@ -20,10 +20,10 @@ from typing import Any, ClassVar, Literal
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.folder import read_files
+from silodp.cohorts.sources.naming import MASK_ENDING
 from silodp.cohorts.sources.nifti import is_nifti
 from silodp.cohorts.sources.pairing import (
     IMAGES,
-    MASK_ENDING,
     MASKS,
     Below,
     Found,
@@ -123,7 +123,7 @@ def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], 
         raise InputError(
             f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}{below.in_words}"
         )
-    scans, more = pair(root, images, masks)
+    scans, more, _ = pair(root, images, masks)
     without = {folder.partition("/")[0] for folder in below.folders}
     without -= {name.partition("/")[0] for name in names}
     notes = [f"{', '.join(sorted(without))}: no NIfTI volume there, so left out"] if without else []
