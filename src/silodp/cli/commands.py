@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from silodp.cli.audit import audit
+from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.inversion import attack
 from silodp.cli.report import report
@@ -33,6 +34,7 @@ app.command()(attack)
 app.command()(audit)
 app.command()(report)
 app.command()(settings)
+app.command()(cache)
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]

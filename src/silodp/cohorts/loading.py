@@ -35,6 +35,10 @@ from silodp.files import refuse_filled
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all
 
 
+class UnfitFile(InputError):
+    """A file that is of its kind, and cannot be used."""
+
+
 def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
@@ -94,7 +98,7 @@ def look(settings: FileCohort) -> Catalogue:
     try:
         catalogue = settings.scan(root)
     except Unreadable as error:
-        raise InputError(f"cohort.path = {root}: {error}") from None
+        raise UnfitFile(f"cohort.path = {root}: {error}") from None
     count, sample = len(catalogue.scans), settings.sample if isinstance(settings, FolderCohort) else None
     if sample is None or sample >= count:
         return catalogue

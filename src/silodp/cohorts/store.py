@@ -102,7 +102,7 @@ def cached_store(
         shutil.rmtree(unfinished, ignore_errors=True)
     seen.parent.mkdir(exist_ok=True)
     mine = seen.with_suffix(f".{os.getpid()}")  # other processes may write the same now
-    mine.write_text(json.dumps({"store": name}))
+    mine.write_text(json.dumps({"store": name, "path": str(settings.path or catalogue.root)}))
     mine.replace(seen)
     return open_store(cache / name)
 

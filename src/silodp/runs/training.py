@@ -28,6 +28,7 @@ from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covere
 from silodp.runs.schema import CohortInShort, RoundRecord, Summary
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
+from silodp.runs.warnings import before_training
 from silodp.tensor_files import same_form
 
 log = logging.getLogger("silodp")
@@ -73,6 +74,8 @@ def train(
     path = Path(out) if out is not None else free_folder(experiment.name)
     refuse_used(path)
     run = _Run(build(experiment, **own))
+    for line in before_training(experiment, run.experiment, run.parts.cohort):
+        log.warning(line)
     folder = RunFolder.create(path, run.experiment)
     try:
         ledger = folder.ledger()
