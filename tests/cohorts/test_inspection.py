@@ -86,10 +86,12 @@ def test_what_cannot_be_dealt_out_is_still_looked_at(tmp_path: Path) -> None:
 
 
 def test_hospitals_are_simulated_where_the_files_name_none_and_nobody_says_how_many(tmp_path: Path) -> None:
-    findings = found(write(tmp_path / "a.npz"))  # 12 patients, and a hospital needs three
+    findings = found(
+        write(tmp_path / "a.npz")
+    )  # 12 patients of two images; four each would be train, validation and test with few to train on
     assert findings.is_clean
-    assert findings.settings.hospitals == 4
-    assert "the files name no hospital: 4 are simulated; choose with --set hospitals=…" in findings.notes
+    assert findings.settings.hospitals == 3
+    assert "the files name no hospital: 3 are simulated; choose with --set hospitals=…" in findings.notes
     assert found(tmp_path / "a.npz", hospitals=2).settings.hospitals == 2
 
 

@@ -97,13 +97,20 @@ def prepare(
 
 def _warnings(findings: Findings) -> list[str]:
     """What a run on these files would warn of."""
+    from silodp.experiment import Experiment
     from silodp.runs.warnings import ALL_EMPTY, about_delta, about_hospitals
 
     if findings.description is None:
         return []
     hospitals = len(findings.description["hospitals"])
     empty = findings.target == "mask" and not any(findings.classes.values())
-    return [ALL_EMPTY] * empty + about_hospitals(hospitals) + about_delta(hospitals)
+    needed = Experiment().intermediaries.min_samples
+    few = [
+        f"{name} has {count} training images, and a run needs {needed}; give it more, or leave it out"
+        for name, parts in findings.description["hospitals"].items()
+        if (count := parts["train"]["images"]) < needed
+    ]
+    return [ALL_EMPTY] * empty + few + about_hospitals(hospitals) + about_delta(hospitals)
 
 
 def _cohort_options(settings: StoredCohort) -> str:

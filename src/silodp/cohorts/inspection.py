@@ -20,7 +20,8 @@ from silodp.cohorts.people import codes, people_of, spread
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
 
-SIMULATED = (6, 5, 4, 3, 2)  # hospitals, as the paper's, or as many as there are images or patients for
+SIMULATED = (6, 5, 4, 3, 2)  # hospitals, as the paper's, or as many as there are images or patients for,
+ENOUGH = 4  # of them for training each, so that a hospital can be split
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,9 @@ def _dealt(
             cohort = assemble(store, placement, pixels=False)
             description = describe(cohort, tried.classes)
             cohort.check(tried.classes)  # what a run would refuse
+            fewest = min(len(hospital.train) for hospital in cohort.hospitals)
+            if tried is not tries[-1] and fewest < ENOUGH:
+                continue
             return tried, placement, description, None
         except InputError as error:
             undealt = undealt or str(error)
