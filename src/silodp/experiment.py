@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,7 +119,8 @@ class Experiment(Settings):
     def load(cls, source: str | Path, changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
         """Reads a preset by name, or a TOML file, with changes such as "privacy.noise_multiplier=0.3"."""
         path = PRESETS / f"{source}.toml"
-        if not path.exists():
+        is_preset = path.exists()
+        if not is_preset:
             path = Path(source)
             if not path.is_file():
                 raise InputError(
@@ -131,6 +133,8 @@ class Experiment(Settings):
             raise
         except (ValueError, RecursionError) as error:  # of no TOML, of no UTF-8, of a number too long to read
             raise InputError(f"{path}: not valid TOML ({error})") from None
+        if is_preset:
+            tree = _named_after_files(tree, dict(_pairs(changes)), str(source))
         return cls.build(tree, changes)
 
     @classmethod
@@ -140,7 +144,7 @@ class Experiment(Settings):
         Where a change names another rule, what the tree says that only the former one has goes.
         """
         tree = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
-        pairs = list(changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes))
+        pairs = _pairs(changes)
         _drop_other_rules(tree, pairs)
         for key, value in pairs:
             _put(tree, key, value)
@@ -254,6 +258,22 @@ def delta_by_rule(hospitals: int) -> float:
 
 def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def _pairs(changes: Sequence[str] | Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes))
+
+
+def _named_after_files(tree: dict[str, Any], changes: Mapping[str, Any], preset: str) -> dict[str, Any]:
+    """A preset on other files is a run on these, and called so unless the changes name it."""
+    files = changes.get("cohort.path")
+    if not isinstance(files, str):
+        return tree
+    path = Path(files).expanduser().absolute()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem if path.suffix == ".npz" else path.name).strip("-.")
+    task = str(changes.get("task", tree.get("task", "segmentation")))
+    description = f"{task.capitalize()} on {path.name}, with the settings of {preset}"
+    return {**tree, "name": name or tree["name"], "description": description}
 
 
 def _parse_change(text: str) -> tuple[str, Any]:

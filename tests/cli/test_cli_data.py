@@ -12,7 +12,7 @@ import pytest
 from conftest import command_line, in_a_process
 from PIL import Image
 
-from silodp.cli.display_data import as_options
+from silodp.cli.suggestion import options, said
 from silodp.cohorts.kinds import CohortSettings
 from silodp.experiment import cohort_at
 from silodp.runs.wording import describe_baseline
@@ -56,8 +56,8 @@ def test_check_then_train_with_what_it_says(files: Path, tmp_path: Path) -> None
     assert "30 images that can be used, of 32 × 32 (30) pixels" in checked.stdout
     assert "6 / 2 / 2" in checked.stdout
     (line,) = [line for line in checked.stdout.splitlines() if line.startswith("to train on it: ")]
-    settings = line.removeprefix("to train on it: ").split()
-    trained = silodp("run", "prostate-small", *settings, *TINY, "--out", "run", cwd=tmp_path)
+    _, *command = shlex.split(line.removeprefix("to train on it: "))
+    trained = silodp(*command, *TINY, "--out", "run", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert "data: folder, 30 images" in trained.stdout
     assert "simulated" not in trained.stdout.split("ε for a hospital")[0]
@@ -143,7 +143,7 @@ def test_what_check_says_to_train_with_is_what_it_was_told() -> None:
         patient_pattern=r"(p\d+)",
         skip_unreadable=True,
     )
-    words = shlex.split(as_options(told))
+    words = shlex.split(options({f"cohort.{name}": value for name, value in said(told).items()}))
     changes = [word for word in words if word != "--set"]
     assert len(words) == 2 * len(changes)
     assert CohortSettings.of(**cohort_at(Path("elsewhere"), changes)) == told

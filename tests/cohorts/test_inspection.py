@@ -77,12 +77,52 @@ def test_a_patient_in_two_hospitals_or_parts_is_a_leak(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_dealt_out_is_still_looked_at(tmp_path: Path) -> None:
-    findings = found(write(tmp_path / "a.npz"))
+    findings = found(write(tmp_path / "a.npz"), partition="equal")
     assert findings.undealt == (
         "cohort.hospitals: the files name no hospital; say how many to simulate, such as 6"
     )
     assert findings.classes == {"0": 12, "1": 12}
     assert not findings.is_clean
+
+
+def test_hospitals_are_simulated_where_the_files_name_none_and_nobody_says_how_many(tmp_path: Path) -> None:
+    findings = found(
+        write(tmp_path / "a.npz")
+    )  # 12 patients of two images; four each would be train, validation and test with few to train on
+    assert findings.is_clean
+    assert findings.settings.hospitals == 3
+    assert "the files name no hospital: 3 are simulated; choose with --set hospitals=…" in findings.notes
+    assert found(tmp_path / "a.npz", hospitals=2).settings.hospitals == 2
+
+
+def test_with_skip_unreadable_what_is_left_is_clean(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((24, 16, 16))
+    images[3] = 0.5
+    path = write(tmp_path / "a.npz", image=images)
+    assert not found(path, hospitals=2).is_clean
+    assert found(path, hospitals=2, skip_unreadable=True).is_clean
+
+
+def test_an_array_of_objects_is_one_sentence_whatever_kinds_were_tried(tmp_path: Path) -> None:
+    write(tmp_path / "a.npz", label=np.array(["ill", "well"] * 12, dtype=object))
+    with pytest.raises(
+        InputError, match=r"a\.npz: the array label holds Python objects.*label\.astype\(str\)"
+    ):
+        found(tmp_path / "a.npz")
+
+
+def test_masks_are_measured_by_hospital_and_enlarging_is_said(tmp_path: Path) -> None:
+    masks = np.zeros((24, 16, 16), np.uint8)
+    masks[:12, :8], masks[12:, :4] = 1, 1
+    given = {"label": np.zeros((24, 16, 16)), "mask": masks, "hospital": np.repeat(["A", "B"], 12)}
+    path = write(tmp_path / "a.npz", **given)
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name] for name in file.files if name != "label"})
+    findings = found(path)
+    assert findings.mask_areas == {"A": {"1": 0.5}, "B": {"1": 0.25}}
+    assert findings.mask_values == {"": [0, 1]}
+    assert not any("enlarged" in note for note in findings.notes)
+    assert "24 images are enlarged to 32 × 32" in " ".join(found(path, image_size=32).notes)
 
 
 def test_every_problem_is_named(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def specimens(work: Path) -> dict[str, Specimen]:
     """All kinds; `work` is an empty folder for making them."""
     noise = np.random.default_rng(0)
     pixels = noise.integers(0, 255, (COUNT, SIDE, SIDE)).astype(np.uint8)
-    pictures = {ending: _picture(pixels[0], ending) for ending in ("png", "jpeg", "tiff", "bmp")}
+    pictures = {
+        ending: _picture(pixels[0], ending) for ending in ("png", "jpeg", "tiff", "bmp", "gif", "ppm")
+    }
     volume, mask = (_volume(noise.integers(0, 2, (8, 9, 4)) * scale) for scale in (300, 1))
     made = {
         f"picture-{ending}": Specimen(

@@ -8,8 +8,9 @@ from specimens import Specimen, specimens
 
 EACH = 20
 KINDS = (
-    "picture-png", "picture-jpeg", "picture-tiff", "picture-bmp", "nifti", "nifti-gz", "dicom", "npz",
-    "npz-masks", "medmnist", "patients-csv", "rsna-csv", "prostate-json", "prepared", "prepared-masks",
+    "picture-png", "picture-jpeg", "picture-tiff", "picture-bmp", "picture-gif", "picture-ppm", "nifti",
+    "nifti-gz", "dicom", "npz", "npz-masks", "medmnist", "patients-csv", "rsna-csv", "prostate-json",
+    "prepared", "prepared-masks",
     "checkpoint", "states", "ledger", "statement", "metrics", "summary", "cohort-json", "toml", "safetensors",
 )  # fmt: skip
 

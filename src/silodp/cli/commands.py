@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from silodp.cli.audit import audit
+from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.demo import demo
 from silodp.cli.inversion import attack
@@ -24,7 +25,7 @@ from silodp.errors import InputError
 
 IN_ORDER_OF_USE = (
     "demo", "presets", "settings", "data", "run", "resume", "runs", "report", "predict", "evaluate", "export",
-    "privacy", "study", "attack", "audit",
+    "privacy", "study", "attack", "audit", "cache",
 )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 for _command in (
     demo, presets, settings, run, resume, runs, report, predict, evaluate, export, privacy, study, attack,
-    audit,
+    audit, cache,
 ):  # fmt: skip
     app.command()(_command)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silodp.cli.terminal import say
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.cohorts.inspection import Findings
+    from silodp.cohorts.kinds import StoredCohort
 
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
@@ -40,7 +44,7 @@ def check(
     if as_json:
         print(to_json(findings.to_dict(), indent=2))
     else:
-        show_findings(findings)
+        show_findings(findings, _warnings(findings))
     if not findings.is_clean:
         raise typer.Exit(1)
 
@@ -73,7 +77,6 @@ def prepare(
 ) -> None:
     """Decode everything once into a folder that can be trained on, here or on another machine."""
     from silodp.cli.display import counting
-    from silodp.cli.display_data import as_options
     from silodp.cohorts.inspection import recognise
     from silodp.cohorts.kinds import FileCohort, PreparedCohort
     from silodp.cohorts.loading import prepare as prepare_files
@@ -83,10 +86,35 @@ def prepare(
     with counting("reading files") as on_read:
         settings, catalogue, _ = recognise(given)
         if not isinstance(settings, FileCohort):
-            raise InputError(f"{path}: it is prepared already; train on it with {as_options(settings)}")
+            raise InputError(f"{path}: it is prepared already; train on it with {_cohort_options(settings)}")
         store = prepare_files(settings, out, on_read, catalogue)
     say(f"{len(store.rows):,} images of {store.images.shape[1:]} in {out}")
     form = {"image_size": store.images.shape[-1], "channels": store.images.shape[1]}
-    said = settings.model_dump(include=settings.model_fields_set & PreparedCohort.model_fields.keys())
-    ready = PreparedCohort(**said | {"kind": "prepared", "path": str(out)} | form)
-    say(f"train on them with: {as_options(ready)}")
+    kept = settings.model_dump(include=settings.model_fields_set & PreparedCohort.model_fields.keys())
+    ready = PreparedCohort(**kept | {"kind": "prepared", "path": str(out)} | form)
+    say(f"train on them with: {_cohort_options(ready)}")
+
+
+def _warnings(findings: Findings) -> list[str]:
+    """What a run on these files would warn of."""
+    from silodp.experiment import Experiment
+    from silodp.runs.warnings import ALL_EMPTY, about_delta, about_hospitals
+
+    if findings.description is None:
+        return []
+    hospitals = len(findings.description["hospitals"])
+    empty = findings.target == "mask" and not any(findings.classes.values())
+    needed = Experiment().intermediaries.min_samples
+    few = [
+        f"{name} has {count} training images, and a run needs {needed}; give it more, or leave it out"
+        for name, parts in findings.description["hospitals"].items()
+        if (count := parts["train"]["images"]) < needed
+    ]
+    return [ALL_EMPTY] * empty + few + about_hospitals(hospitals) + about_delta(hospitals)
+
+
+def _cohort_options(settings: StoredCohort) -> str:
+    """What `silodp run` needs to use this cohort: all that was said of it."""
+    from silodp.cli.suggestion import options, said
+
+    return options({f"cohort.{name}": value for name, value in said(settings).items()})

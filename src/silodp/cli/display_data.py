@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from silodp.cli.display import titled_table
+from silodp.cli.suggestion import check_command, run_command
 from silodp.cli.terminal import console as terminal
 from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.inspection import Findings
-from silodp.cohorts.kinds import StoredCohort
+from silodp.cohorts.kinds import FileCohort
+from silodp.cohorts.mask_values import in_words
 from silodp.errors import printable
 
 GROUPS = 10  # of duplicates that are named
+FEW_SIZES = 3
 
 
-def show_findings(findings: Findings) -> None:
-    """What was recognised, who holds what, and everything that is wrong, by name."""
+def show_findings(findings: Findings, warnings: Sequence[str] = ()) -> None:
+    """What was recognised, who holds what, everything that is wrong, by name, and what to run next.
+
+    Args:
+        findings: of a path.
+        warnings: what a run would warn of.
+    """
     console = terminal()
 
     def say(text: str) -> None:
@@ -29,9 +35,11 @@ def show_findings(findings: Findings) -> None:
 
     settings = findings.settings
     say(f"recognised: {findings.layout} (cohort.kind = {settings.kind})")
-    sizes = ", ".join(f"{height} × {width} ({count:,})" for (height, width), count in findings.sizes.items())
-    size = f", read as {settings.image_size} × {settings.image_size}" if settings.image_size else ""
-    say(f"{findings.images:,} images that can be used, of {sizes or 'no'} pixels{size}")
+    say(
+        f"{findings.images:,} images that can be used, of {_sizes(findings.sizes)} pixels{_read_as(findings)}"
+    )
+    for line in _mask_values(findings):
+        say(line)
     if findings.description:
         console.print(_hospitals(findings))
         auc = findings.description["position_auc"]
@@ -41,38 +49,84 @@ def show_findings(findings: Findings) -> None:
         counts = ", ".join(f"{name} {count:,}" for name, count in findings.classes.items())
         say(f"images of each class, or with each mask: {counts}")
         say(f"cannot be trained on: {findings.undealt}")
-    for note in findings.notes:
+    for note in (*findings.notes, *warnings):
         say(f"note: {note}")
     _show_duplicates(say, "with the same pixels in two hospitals", findings.duplicates_across)
     _show_duplicates(say, "with the same pixels in one hospital", findings.duplicates)
     for leak in findings.leaks:
         say(f"leak: {leak}")
+    _show_problems(say, findings)
+    _show_next(say, findings)
+
+
+def _show_next(say: Callable[[str], None], findings: Findings) -> None:
+    """The whole command to run now."""
+    if findings.doubt:
+        say(f"cannot be trained on: {findings.doubt.sentence}")
+        for way in findings.doubt.ways:
+            say(f"say it with: {check_command(findings.settings, way)}")
+        return
+    if findings.undealt or not findings.description:
+        return
+    if findings.description["classes_counted"]:
+        say(
+            f"once the hospitals have agreed on it, add --set cohort.classes={len(findings.classes)}: "
+            "a number that is counted in their labels is covered by no ε"
+        )
+    if findings.problems and not findings.skips:
+        say(f"to train without what cannot be used: {run_command(findings, skip_unreadable=True)}")
+    else:
+        say(f"to train on it: {run_command(findings)}")
+
+
+def _show_problems(say: Callable[[str], None], findings: Findings) -> None:
     by_kind = defaultdict(list)
     for problem in findings.problems:
         by_kind[problem.what].append(problem.name)
-    if by_kind:
-        say(f"{len(findings.problems)} thing{'s' if len(findings.problems) > 1 else ''} cannot be used:")
+    count = f"{len(findings.problems)} thing{'s' if len(findings.problems) > 1 else ''}"
+    if by_kind and findings.skips:
+        say(f"{count} cannot be used and will be left out; the {findings.images:,} images above remain:")
+    elif by_kind:
+        say(f"{count} cannot be used:")
     for what, names in by_kind.items():
         say(f"  {what}: {len(names)}")
         for name in names:
             say(f"    {name}")
-    if findings.description and not (findings.problems or findings.undealt):
-        say(f"to train on it: {as_options(settings)}")
-        if findings.description["classes_counted"]:
-            say(
-                f"once the hospitals have agreed on it, add --set cohort.classes={len(findings.classes)}: "
-                "a number that is counted in their labels is covered by no ε"
-            )
 
 
-def as_options(settings: StoredCohort) -> str:
-    """What `silodp run` needs to use this cohort: all that was said of it."""
-    said = settings.model_dump(include=settings.model_fields_set, exclude_none=True)
-    pairs = {"kind": settings.kind, "path": settings.path, **said}
-    return " ".join(
-        "--set " + shlex.quote(f"cohort.{name}={value if isinstance(value, str) else json.dumps(value)}")
-        for name, value in pairs.items()
+def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
+    """A few sizes by name, of many the ends and the most frequent."""
+    words = [f"{height} × {width} ({count:,})" for (height, width), count in sizes.items()]
+    if len(words) <= FEW_SIZES:
+        return ", ".join(words) or "no"
+    ordered = sorted(sizes, key=lambda size: size[0] * size[1])
+    ends = " to ".join(f"{height} × {width}" for height, width in (ordered[0], ordered[-1]))
+    return f"{len(sizes)} sizes from {ends}, most often {words[0]}"
+
+
+def _read_as(findings: Findings) -> str:
+    if not findings.images:
+        return ""
+    channels, height, width = findings.shape
+    seen = (
+        f"{height} × {width} {'in colour' if channels == 3 else 'in grey'}, {findings.stored / 1e6:,.1f} MB"
     )
+    settings = findings.settings
+    chosen = isinstance(settings, FileCohort) and settings.image_size is None and settings.kind == "folder"
+    way = (
+        "; the largest multiple of 16 up to 256 that enlarges none: cohort.image_size is another"
+        if chosen
+        else ""
+    )
+    return f", read as {seen}{way}"
+
+
+def _mask_values(findings: Findings) -> list[str]:
+    """What masks hold, once where all hospitals' hold the same."""
+    words = {name: in_words(values) for name, values in findings.mask_values.items()}
+    if len(set(words.values())) == 1:
+        return [f"masks hold {next(iter(words.values()))}"]
+    return [f"masks of {name} hold {values}" for name, values in words.items()]
 
 
 def _show_duplicates(say: Callable[[str], None], what: str, groups: Sequence[Sequence[str]]) -> None:
@@ -84,18 +138,27 @@ def _show_duplicates(say: Callable[[str], None], what: str, groups: Sequence[Seq
         say(f"    and {len(groups) - GROUPS} more; --json names all")
 
 
+def _caption(findings: Findings) -> str:
+    marked = " Marked: the mean share of an image's area." if findings.mask_areas else ""
+    return f"Each: {' / '.join(PARTS)} images.{marked}"
+
+
 def _hospitals(findings: Findings) -> Table:
     """Hospitals × classes: of each the images for training, validation and test."""
     assert findings.description is not None
-    table = titled_table(findings.description["partition"], f"Each: {' / '.join(PARTS)} images.")
+    table = titled_table(findings.description["partition"], _caption(findings))
     table.add_column("hospital")
     table.add_column("images", justify="right")
     classes = list(findings.classes)
     one_mask = findings.description["target"] == "mask" and len(classes) == 1
     for name in classes:
         table.add_column(Text("with mask" if one_mask else name), justify="right")
+    areas = findings.mask_areas
+    for name in classes if areas else ():
+        table.add_column(Text("marked" if one_mask else f"marked {name}"), justify="right")
     for hospital, parts in findings.description["hospitals"].items():
         images = " / ".join(f"{parts[part]['images']:,}" for part in PARTS)
         each = [" / ".join(f"{parts[part]['classes'][name]:,}" for part in PARTS) for name in classes]
-        table.add_row(Text(hospital), images, *each)
+        marked = [f"{areas[hospital][name]:.2%}" for name in classes] if areas else []
+        table.add_row(Text(hospital), images, *each, *marked)
     return table

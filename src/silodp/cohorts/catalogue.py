@@ -6,7 +6,8 @@ A source's `scan` looks at names, lists and csv files only and returns a `Catalo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,41 @@ OnRead = Callable[[int, int], None]
 
 
 class Unreadable(ValueError):
-    """A file that cannot be used; the message says why, without the file's name."""
+    """A file that cannot be used; the message says why, without the file's name.
+
+    Attributes:
+        file: which one, where it is not the image but one of its masks.
+    """
+
+    def __init__(self, why: str, file: Path | None = None) -> None:
+        super().__init__(why)
+        self.file = file
+
+
+@contextmanager
+def at_fault(file: Path, otherwise: str = "cannot be read ({})") -> Iterator[None]:
+    """Whatever goes wrong inside is the fault of this file, such as an image's mask.
+
+    Args:
+        file: whose fault it is.
+        otherwise: what to say of an error that is none of ours, with its first line.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Unreadable as error:
+        raise Unreadable(str(error), error.file or file) from error
+    except Exception as error:  # decoders raise anything at all on a broken file
+        raise Unreadable(otherwise.format(first_line(error, file)), file) from error
+
+
+def first_line(error: Exception, *files: Path) -> str:
+    """What an error says, in one line and without the folders of the files."""
+    said = next(iter(str(error).splitlines()), "") or type(error).__name__
+    for file in files:
+        said = said.replace(str(file), file.name)
+    return said
 
 
 @dataclass(frozen=True)
@@ -94,12 +129,23 @@ class Pictures:
         targets: (n,) classes, or (n, masks, height, width) of 0 and 1.
         rows: one for each image.
         problems: images of this scan that were left out because they cannot be used.
+        mask_values: what each file, or array, of masks holds, before it became 0 and 1.
     """
 
     images: NDArray[Any]
     targets: NDArray[Any]
     rows: tuple[Row, ...]
     problems: tuple[Problem, ...] = ()
+    mask_values: tuple[frozenset[float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What an image is in its file; its slices where it is a volume."""
+
+    height: int
+    width: int
+    channels: int = 1
 
 
 @dataclass(frozen=True)
@@ -117,6 +163,8 @@ class Catalogue:
         problems: found without decoding, such as a label without an image.
         notes: what a reader of results should know.
         lists: csv and json files that told about the scans.
+        measure: the size and channels of one scan, without decoding more than that needs; None: images that
+            nobody gave a size or channels stay as they are.
     """
 
     kind: str
@@ -129,6 +177,7 @@ class Catalogue:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     lists: tuple[Path, ...] = ()
+    measure: Callable[[Scan], Measure] | None = None
 
 
 def one_picture(scan: Scan, image: NDArray[Any], **row: Any) -> Pictures:

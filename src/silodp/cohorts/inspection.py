@@ -12,12 +12,16 @@ import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Row
 from silodp.cohorts.description import describe
-from silodp.cohorts.kinds import CohortSettings, FileCohort, PreparedCohort, StoredCohort
-from silodp.cohorts.loading import assemble, look, place_store, read_store
+from silodp.cohorts.kinds import CohortSettings, FileCohort, MaskSettings, PreparedCohort, StoredCohort
+from silodp.cohorts.loading import UnfitFile, assemble, look, place_store, read_store
+from silodp.cohorts.mask_values import Doubt, doubt_of
 from silodp.cohorts.partition import Placement
 from silodp.cohorts.people import codes, people_of, spread
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
+
+SIMULATED = (6, 5, 4, 3, 2)  # hospitals, as the paper's, or as many as there are images or patients for,
+ENOUGH = 4  # of them for training each, so that a hospital can be split
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,18 @@ class Findings:
     """What was found at a path.
 
     Attributes:
-        settings: with which it can be read.
+        settings: with which it can be read; where the files name no hospital and nobody said how many to
+            simulate, with a number that they allow.
+        target: "class" or "mask".
         description: counts by hospital, part and class, as in cohort.json; None where it cannot be dealt out.
         undealt: why it cannot be dealt out to hospitals and parts, with the way out.
         images: how many can be used.
         sizes: of the images in the files, (height, width), the most frequent first.
+        shape: (channels, height, width) of the images as they are kept.
+        stored: bytes that they take in the cache.
+        mask_values: what masks hold, by hospital as the files name it.
+        mask_areas: the mean share of an image that is marked, by hospital and mask.
+        doubt: what must be said of masks before they can be used.
         problems: what cannot be used, by name.
         duplicates: names of images with the same pixels, within a hospital (or where none is known).
         duplicates_across: the same, in two hospitals.
@@ -39,9 +50,15 @@ class Findings:
 
     settings: StoredCohort
     layout: str
+    target: str
     images: int
     classes: dict[str, int]
     sizes: dict[tuple[int, int], int]
+    shape: tuple[int, ...]
+    stored: int
+    mask_values: dict[str, list[float]]
+    mask_areas: dict[str, dict[str, float]]
+    doubt: Doubt | None
     description: dict[str, Any] | None
     undealt: str | None
     problems: tuple[Problem, ...]
@@ -52,7 +69,14 @@ class Findings:
 
     @property
     def is_clean(self) -> bool:
-        return not (self.problems or self.leaks or self.duplicates_across or self.undealt)
+        """Whether it can be trained on as it is, or with what was said to be left out."""
+        problems = self.problems and not self.skips
+        return not (problems or self.leaks or self.duplicates_across or self.undealt or self.doubt)
+
+    @property
+    def skips(self) -> bool:
+        """Whether what cannot be used is left out."""
+        return not isinstance(self.settings, FileCohort) or self.settings.skip_unreadable
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -63,6 +87,10 @@ class Findings:
             "sizes": {f"{height}x{width}": count for (height, width), count in self.sizes.items()},
             "hospitals": self.description["hospitals"] if self.description else None,
             "position_auc": self.description["position_auc"] if self.description else None,
+            "read_as": list(self.shape),
+            "mask_values": self.mask_values,
+            "mask_areas": self.mask_areas,
+            "doubt": self.doubt.sentence if self.doubt else None,
             "undealt": self.undealt,
             "problems": [str(problem) for problem in self.problems],
             "duplicates": self.duplicates,
@@ -93,6 +121,8 @@ def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None,
             found[settings.kind] = settings, catalogue
             if catalogue is None or catalogue.lists or path.is_file():
                 break  # lists name their files: nothing else is meant
+        except UnfitFile:
+            raise  # it is of this kind
         except InputError as error:
             reasons[settings.kind] = error
     if not found:
@@ -106,8 +136,10 @@ def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None,
     # Images beside masks are a folder like any other, whatever organ they show.
     folder = found.get("folder", (None, None))[1]
     chosen = "folder" if folder is not None and folder.target == "mask" else next(iter(found))
+    settings, catalogue = found[chosen]
+    used = catalogue is not None and catalogue.lists
     doubts = [f"not read as {kind}: {error}" for kind, error in reasons.items() if ".csv" in str(error)]
-    return *found[chosen], doubts
+    return settings, catalogue, [] if used else doubts
 
 
 def _candidates(given: Mapping[str, Any], path: Path) -> list[StoredCohort]:
@@ -144,30 +176,79 @@ def inspect(
     """Reads everything at `given["path"]` and looks for what would spoil a training."""
     settings, catalogue, doubts = recognise(given)
     store = read_store(settings, on_read, catalogue)
-    placement, undealt, description = None, None, None
-    try:
-        placement = place_store(store, settings)
-        cohort = assemble(store, placement, pixels=False)
-        description = describe(cohort, settings.classes)
-        cohort.check(settings.classes)  # what a run would refuse
-    except InputError as error:
-        undealt = str(error)
+    told = settings.hospitals
+    settings, placement, description, undealt = _dealt(store, settings)
+    notes = list(description["notes"] if description else store.notes)
+    if settings.hospitals != told:
+        notes.append(
+            f"the files name no hospital: {settings.hospitals} are simulated; choose with --set hospitals=…"
+        )
     same, across = _duplicates(store, placement)
     findings = Findings(
         settings=settings,
         layout=store.layout,
+        target=store.target,
         images=len(store.rows),
         classes=_classes(store),
         sizes=dict(Counter(row.size for row in store.rows).most_common()),
+        shape=tuple(store.images.shape[1:]),
+        stored=store.images.nbytes + store.targets.nbytes,
+        mask_values=store.mask_values,
+        mask_areas=_areas(store, placement),
+        doubt=doubt_of(store.mask_values, settings) if isinstance(settings, MaskSettings) else None,
         description=description,
         undealt=undealt,
         problems=store.problems,
         duplicates=same,
         duplicates_across=across,
         leaks=tuple(_leaks(store.rows, settings)),
-        notes=(*(description["notes"] if description else store.notes), *doubts),
+        notes=(*notes, *_enlarged(store), *doubts),
     )
     return findings, store, placement
+
+
+def _dealt(
+    store: Store, settings: StoredCohort
+) -> tuple[StoredCohort, Placement | None, dict[str, Any] | None, str | None]:
+    """Who holds what, with the number of hospitals to simulate where nobody said it; or why nobody can."""
+    tries = [settings]
+    usual = CohortSettings.of(kind=store.kind).hospitals
+    nameless = all(row.hospital is None for row in store.rows)
+    if (settings.hospitals, settings.partition, usual) == (None, None, None) and nameless and store.rows:
+        tries = [settings.model_copy(update={"hospitals": count}) for count in SIMULATED]
+    undealt = ""
+    for tried in tries:
+        placement, description = None, None
+        try:
+            placement = place_store(store, tried)
+            cohort = assemble(store, placement, pixels=False)
+            description = describe(cohort, tried.classes)
+            cohort.check(tried.classes)  # what a run would refuse
+            fewest = min(len(hospital.train) for hospital in cohort.hospitals)
+            if tried is not tries[-1] and fewest < ENOUGH:
+                continue
+            return tried, placement, description, None
+        except InputError as error:
+            undealt = undealt or str(error)
+    return (settings if len(tries) > 1 else tries[0]), placement, description, undealt
+
+
+def _areas(store: Store, placement: Placement | None) -> dict[str, dict[str, float]]:
+    if placement is None or store.target != "mask":
+        return {}
+    shares = store.targets.reshape(*store.targets.shape[:2], -1).mean(2)
+    return {
+        hospital: dict(zip(store.classes, shares[placement.hospital == number].mean(0).tolist(), strict=True))
+        for number, hospital in enumerate(placement.hospitals)
+    }
+
+
+def _enlarged(store: Store) -> list[str]:
+    height, width = store.images.shape[-2:]
+    small = sum(row.size[0] < height and row.size[1] < width for row in store.rows)
+    if not small:
+        return []
+    return [f"{small:,} images are enlarged to {height} × {width}; cohort.image_size makes that smaller"]
 
 
 def _classes(store: Store) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -190,6 +190,9 @@ class FileCohort(StoredCohort):
     split: ClassVar[tuple[float, float, float]] = (0.6, 0.2, 0.2)
     storage: Literal["uint8", "float16"] = "uint8"
     """Of decoded images."""
+    fit: Literal["stretch", "pad"] = "stretch"
+    """How an image that is not square gets to image_size: stretched, or in its proportions with black beside
+    it; masks alike."""
     skip_unreadable: bool = False
     """Leave out what cannot be used, instead of refusing all."""
     cache: str | None = None
@@ -198,6 +201,29 @@ class FileCohort(StoredCohort):
     def scan(self, root: Path) -> Catalogue:
         """What lies at `root`, from names, lists and csv files alone; InputError where none of its kind."""
         raise NotImplementedError
+
+
+class MaskSettings(FileCohort):
+    """What the numbers in masks mean.
+
+    Attributes:
+        one_mask_of: so many values above 0 are one mask where nothing is said.
+    """
+
+    one_mask_of: ClassVar[int] = 1
+    mask_labels: tuple[Count, ...] | None = None
+    """A mask for each of these values; by default masks hold 0 and one more, and anything else is refused."""
+    mask_threshold: Positive | None = None
+    """One mask of all from this value up: for soft edges, as JPEG makes them, or to join several labels."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.mask_labels is not None and self.mask_threshold is not None:
+            raise InputError(
+                f"cohort.mask_threshold = {self.mask_threshold:g} with cohort.mask_labels: labels are a mask "
+                "each, a threshold makes one mask; leave one of them out"
+            )
+        return self
 
 
 class FolderCohort(FileCohort):
@@ -209,12 +235,8 @@ class FolderCohort(FileCohort):
     """A regular expression: its group is the patient in a file's path."""
 
 
-class MaskCohort(FolderCohort):
+class MaskCohort(FolderCohort, MaskSettings):
     """One file an image or a scan, with masks beside it."""
 
-    image_size: ImageSize | None = 256
-    channels: Literal[1, 3] | None = 1
-    mask_labels: tuple[Count, ...] | None = None
-    """A mask for each value; by default one mask of all above 0."""
     with_mask_only: bool = False
     """Leave out slices without a mask."""

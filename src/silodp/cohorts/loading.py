@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
-from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, StoredCohort
+from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, MaskSettings, StoredCohort
+from silodp.cohorts.mask_values import doubt_of
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
@@ -34,6 +35,10 @@ from silodp.files import refuse_filled
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all
 
 
+class UnfitFile(InputError):
+    """A file that is of its kind, and cannot be used."""
+
+
 def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
@@ -41,6 +46,7 @@ def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     accepted = not isinstance(settings, FileCohort) or settings.skip_unreadable
     if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
+    _refuse_doubtful_masks(store, settings)
     return assemble(store, place_store(store, settings))
 
 
@@ -78,6 +84,11 @@ def prepare(
     if not store.rows or (store.problems and not settings.skip_unreadable):
         shutil.rmtree(out)
         raise InputError(_refusal(store.problems, settings))
+    try:
+        _refuse_doubtful_masks(store, settings)
+    except InputError:
+        shutil.rmtree(out)
+        raise
     return store
 
 
@@ -87,7 +98,7 @@ def look(settings: FileCohort) -> Catalogue:
     try:
         catalogue = settings.scan(root)
     except Unreadable as error:
-        raise InputError(f"cohort.path = {root}: {error}") from None
+        raise UnfitFile(f"cohort.path = {root}: {error}") from None
     count, sample = len(catalogue.scans), settings.sample if isinstance(settings, FolderCohort) else None
     if sample is None or sample >= count:
         return catalogue
@@ -175,6 +186,11 @@ def _refuse_other_form(store: Store, settings: StoredCohort) -> None:
                 f"cohort.{field} = {wanted}: {settings.path} was prepared with {found}; "
                 f"set cohort.{field}={found}, or prepare again with --set {field}={wanted}"
             )
+
+
+def _refuse_doubtful_masks(store: Store, settings: StoredCohort) -> None:
+    if isinstance(settings, MaskSettings) and (doubt := doubt_of(store.mask_values, settings)):
+        raise InputError(f"cohort.path = {settings.path}: {doubt.sentence}")
 
 
 def _refusal(problems: Sequence[Problem], settings: StoredCohort) -> str:

@@ -25,6 +25,7 @@ class Shaped:
     rows: tuple[Row, ...]
     digests: tuple[str, ...]
     problems: tuple[Problem, ...]
+    mask_values: tuple[frozenset[float], ...] = ()
 
 
 def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
@@ -45,6 +46,7 @@ def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
         tuple(row for piece in pieces for row in piece.rows),
         tuple(known for piece in pieces for known in piece.digests),
         (*pictures.problems, *(problem for piece in pieces for problem in piece.problems)),
+        pictures.mask_values,
     )
 
 
@@ -63,16 +65,17 @@ def _shape_piece(pictures: Pictures, settings: FileCohort) -> Shaped:
     images, targets = images[good], targets[good]
     return Shaped(
         prepare(images, settings),
-        _resize_masks(targets, settings.image_size) if targets.ndim == 4 else targets.astype(np.int64),
+        _resize_masks(targets, settings) if targets.ndim == 4 else targets.astype(np.int64),
         tuple(pictures.rows[number] for number in good),
         tuple(digest(image) for image in images),
         (*pictures.problems, *problems),
+        pictures.mask_values,
     )
 
 
 def prepare(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
     """(n, c, h, w) of bytes or of numbers 0…1, as they are stored: bytes, or half precision −1…1."""
-    return _number(_resize(_channels(images, settings.channels), settings.image_size), settings.storage)
+    return _number(_resize(_channels(images, settings.channels), settings), settings.storage)
 
 
 def digest(image: NDArray[Any]) -> str:
@@ -101,31 +104,54 @@ def _channels(images: NDArray[Any], channels: int | None) -> NDArray[Any]:
     raise Unreadable(f"it has {found} channels, not 1 or 3")
 
 
-def _resize(images: NDArray[Any], size: int | None) -> NDArray[Any]:
+def _resize(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
     """Averages over areas where the image shrinks, so that thin structures are not lost between pixels."""
-    if size is None or images.shape[-2:] == (size, size) or not len(images):
+    size, sides = settings.image_size, images.shape[-2:]
+    if size is None or sides == (size, size) or not len(images):
         return images if size is None or len(images) else images.reshape(0, images.shape[1], size, size)
     from monai.transforms import Resize
 
     # All slices of a volume at once, as channels of one image: shrunk where that is needed, then enlarged.
-    stack = images.reshape(-1, *images.shape[-2:]).astype(np.float32)
-    height, width = (min(side, size) for side in images.shape[-2:])
-    if (height, width) != images.shape[-2:]:
+    stack = images.reshape(-1, *sides).astype(np.float32)
+    wanted = _inner(sides, settings)
+    height, width = (min(pair) for pair in zip(sides, wanted, strict=True))
+    if (height, width) != sides:
         stack = np.asarray(Resize((height, width), mode="area")(stack))
-    if (height, width) != (size, size):
-        stack = np.asarray(Resize((size, size), mode="bilinear")(stack))
-    resized = stack.reshape(*images.shape[:2], size, size)
+    if (height, width) != wanted:
+        stack = np.asarray(Resize(wanted, mode="bilinear")(stack))
+    resized = _padded(stack.reshape(*images.shape[:2], *wanted), size)
     return resized if images.dtype != np.uint8 else resized.round().clip(0, 255).astype(np.uint8)
 
 
-def _resize_masks(masks: NDArray[Any], size: int | None) -> NDArray[np.uint8]:
-    if size is None or masks.shape[-2:] == (size, size) or not len(masks):
-        return masks.astype(np.uint8).reshape(*masks.shape[:2], *([size, size] if size else masks.shape[-2:]))
+def _resize_masks(masks: NDArray[Any], settings: FileCohort) -> NDArray[np.uint8]:
+    size, sides = settings.image_size, masks.shape[-2:]
+    if size is None or sides == (size, size) or not len(masks):
+        return masks.astype(np.uint8).reshape(*masks.shape[:2], *([size, size] if size else sides))
     from monai.transforms import Resize
 
-    stack = masks.reshape(-1, *masks.shape[-2:]).astype(np.float32)
-    resized = np.asarray(Resize((size, size), mode="nearest-exact")(stack))
-    return resized.astype(np.uint8).reshape(*masks.shape[:2], size, size)
+    wanted = _inner(sides, settings)
+    stack = masks.reshape(-1, *sides).astype(np.float32)
+    resized = np.asarray(Resize(wanted, mode="nearest-exact")(stack)).astype(np.uint8)
+    return _padded(resized.reshape(*masks.shape[:2], *wanted), size)
+
+
+def _inner(sides: tuple[int, ...], settings: FileCohort) -> tuple[int, int]:
+    """(height, width) of what is seen within the square of image_size."""
+    size, (height, width) = settings.image_size or 0, sides
+    if settings.fit == "stretch":
+        return size, size
+    longer = max(height, width)
+    return max(1, round(height * size / longer)), max(1, round(width * size / longer))
+
+
+def _padded(images: NDArray[Any], size: int) -> NDArray[Any]:
+    """In the middle of a square, with nought on both sides."""
+    gaps = [size - side for side in images.shape[-2:]]
+    return (
+        np.pad(images, [(0, 0), (0, 0), *((gap // 2, gap - gap // 2) for gap in gaps)])
+        if any(gaps)
+        else images
+    )
 
 
 def _number(images: NDArray[Any], storage: str) -> NDArray[Any]:

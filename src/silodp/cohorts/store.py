@@ -20,10 +20,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable
+from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable, at_fault, first_line
+from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.shaping import Shaped, shape
 from silodp.cohorts.sources.limits import refuse_special
@@ -40,8 +41,9 @@ from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
 from silodp.files import read_json, read_plain, write_atomically
 
-FORMAT = 1  # one more whenever the same files would give other images
-DECIDING = {"image_size", "channels", "storage", "mask_labels", "with_mask_only"}  # what a store looks like
+FORMAT = 2  # one more whenever the same files would give other images
+# What decides how a store looks.
+DECIDING = {"image_size", "channels", "storage", "mask_labels", "mask_threshold", "with_mask_only", "fit"}
 UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # what a kill leaves in a store's folder
 ABANDONED = 24 * 3600  # seconds after which an unfinished store is nobody's any more
 
@@ -62,6 +64,7 @@ class Store:
     notes: tuple[str, ...]
     images: NDArray[Any]
     targets: NDArray[Any]
+    mask_values: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
@@ -99,7 +102,7 @@ def cached_store(
         shutil.rmtree(unfinished, ignore_errors=True)
     seen.parent.mkdir(exist_ok=True)
     mine = seen.with_suffix(f".{os.getpid()}")  # other processes may write the same now
-    mine.write_text(json.dumps({"store": name}))
+    mine.write_text(json.dumps({"store": name, "path": str(settings.path or catalogue.root)}))
     mine.replace(seen)
     return open_store(cache / name)
 
@@ -125,11 +128,13 @@ def build_store(
     Returns:
         The hash of every file.
     """
+    settings = with_form(catalogue, settings)
     rows: list[Row] = []
     digests: list[str] = []
     problems = list(catalogue.problems)
     hashes = {str(path): _sha256(path) for path in catalogue.lists}
     shapes: tuple[Any, Any] | None = None
+    values: dict[str, set[float]] = defaultdict(set)
     with (folder / "images.bin").open("wb") as images, (folder / "targets.bin").open("wb") as targets:
         for done, (scan, found, of_files) in enumerate(_decoded(catalogue, settings), start=1):
             hashes |= of_files
@@ -145,6 +150,8 @@ def build_store(
                     else:
                         rows += found.rows
                         digests += found.digests
+                        for name, mine in _named_values(catalogue, scan, found):
+                            values[name] |= mine
                         images.write(np.ascontiguousarray(found.images).data)
                         targets.write(np.ascontiguousarray(found.targets).data)
             if on_read is not None:
@@ -162,6 +169,7 @@ def build_store(
         "files": {_below(Path(path), catalogue.root): value for path, value in hashes.items()},
         "problems": [asdict(problem) for problem in problems],
         "notes": catalogue.notes,
+        "mask_values": {name: sorted(values[name]) for name in sorted(values)},
     }
     for name in ("images.bin", "targets.bin"):
         with (folder / name).open("rb") as file:
@@ -197,6 +205,7 @@ def open_store(folder: Path) -> Store:
         tuple(known.notes),
         images,
         targets,
+        known.mask_values,
     )
 
 
@@ -234,26 +243,39 @@ def _decode(
 ) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
     hashes: dict[str, str] = {}
     try:
-        for path in scan.files:
-            refuse_special(path, catalogue.root)
-        hashes = {str(path): _sha256(path) for path in scan.files}
+        for number, path in enumerate(scan.files):
+            with at_fault(path) if number else contextlib.nullcontext():
+                refuse_special(path, catalogue.root)
+                hashes[str(path)] = _sha256(path)
         return scan, shape(catalogue.read(scan), settings), hashes
     except Unreadable as error:
-        return scan, Problem(scan.name, str(error)), hashes
+        name = scan.name if error.file is None else _below(error.file, catalogue.root)
+        return scan, Problem(name, str(error)), hashes
     except MemoryError:
         return scan, Problem(scan.name, "it needs more memory than there is"), hashes
     except Exception as error:  # a decoder raises anything at all on a broken file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return scan, Problem(scan.name, f"cannot be read ({reason})"), hashes
+        return scan, Problem(scan.name, f"cannot be read ({first_line(error)})"), hashes
 
 
 def _can_now_be_read(store: Store, catalogue: Catalogue, settings: FileCohort) -> bool:
     """Whether a file that could not be read now can, such as by a decoder that was installed since."""
     named = {problem.name for problem in store.problems} - {problem.name for problem in catalogue.problems}
-    failed = [scan for scan in catalogue.scans if scan.name in named]
+    failed = [
+        scan
+        for scan in catalogue.scans
+        if not named.isdisjoint([scan.name, *(_below(path, catalogue.root) for path in scan.files[1:])])
+    ]
     return any(
         isinstance(found := _decode(catalogue, settings, scan)[1], Shaped) and found.rows for scan in failed
     )
+
+
+def _named_values(catalogue: Catalogue, scan: Scan, found: Shaped) -> Iterator[tuple[str, frozenset[float]]]:
+    """What the files of a scan's masks held, by the hospital that they name, and by mask where each has a
+    file."""
+    for number, values in enumerate(found.mask_values):
+        mask = catalogue.classes[number] if len(found.mask_values) > 1 else None
+        yield ", ".join(filter(None, (scan.hospital, mask))), values
 
 
 def _misfit(found: Shaped, images: NDArray[Any], targets: NDArray[Any]) -> str | None:

@@ -53,6 +53,7 @@ class Description(_Strict):
     files: dict[str, str]
     problems: list[dict[Literal["name", "what"], str]]
     notes: list[str]
+    mask_values: dict[str, list[float]]
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

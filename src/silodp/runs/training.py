@@ -31,6 +31,7 @@ from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
+from silodp.runs.warnings import before_training
 from silodp.settings import EvaluationBatch
 
 log = logging.getLogger("silodp")
@@ -75,6 +76,8 @@ def train(
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     with new_folder(out, experiment.name) as path:
         run = _Run(build(experiment, **own))
+        for line in before_training(experiment, run.experiment, run.parts.cohort):
+            log.warning(line)
         folder = RunFolder.create(path, run.experiment)
         try:
             ledger = folder.ledger()

@@ -111,7 +111,7 @@ def test_pickled_objects_are_never_loaded(name: str, tmp_path: Path) -> None:
         catalogue = look(CohortSettings.of(kind="npz", path=str(path)))
         assert "extra" not in catalogue.read(catalogue.scans[0]).rows[0].features
     else:
-        assert f"{name} has objects; save it as an array of numbers or text" in refusal(path)
+        assert f"the array {name} holds Python objects" in refusal(path)
     (tmp_path / "whole.npz").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
     assert "cannot be read as an npz file" in refusal(tmp_path / "whole.npz")
     assert not (tmp_path / "sprung").exists()

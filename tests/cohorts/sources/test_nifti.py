@@ -174,7 +174,7 @@ def test_labels_and_files_become_masks(tmp_path: Path) -> None:
     assert np.argwhere(both).tolist() == [[2, 1, 4, 3], [3, 0, 3, 1]]
     two = read(*files, save(tmp_path / "n.nii", 3 * (mask == 2).astype(np.uint8)), mask_labels=(1,)).targets
     assert two.sum((0, 2, 3)).tolist() == [2, 1]  # labels belong to a single mask
-    with pytest.raises(Unreadable, match=r"its mask has the values \[2\.?0?\]"):
+    with pytest.raises(Unreadable, match=r"the mask has the values \[2\.?0?\]"):
         read(*files, mask_labels=(1,))
 
 
@@ -190,13 +190,13 @@ def test_other_than_three_axes_are_refused(tmp_path: Path, shape: tuple[int, ...
     text = " × ".join(map(str, shape))
     with pytest.raises(Unreadable, match=f"^it has the shape {text}; save one volume of three axes a file"):
         read(path)
-    with pytest.raises(Unreadable, match=f"^its mask has the shape {text}"):
+    with pytest.raises(Unreadable, match=f"^it has the shape {text}"):
         read(save(tmp_path / "y.nii", ramp()), path)
 
 
 def test_a_mask_of_another_size_is_refused(tmp_path: Path) -> None:
     files = save(tmp_path / "x.nii", ramp()), save(tmp_path / "m.nii", ramp((5, 6, 4)))
-    with pytest.raises(Unreadable, match="its mask has 5 × 6 × 4 voxels, the image 5 × 7 × 4"):
+    with pytest.raises(Unreadable, match="the mask has 5 × 6 × 4 voxels, its image 5 × 7 × 4"):
         read(*files)
 
 
@@ -212,7 +212,7 @@ def test_a_mask_that_may_be_mirrored_is_refused(tmp_path: Path) -> None:
     volume = ramp()
     image = save(tmp_path / "x.nii", *turned(volume, (0, 1, 2), (-1, 1, 1)))
     lost = save(tmp_path / "lost.nii", (volume > 100).astype(np.uint8), np.eye(4))
-    with pytest.raises(Unreadable, match=r"its mask has the axes RAS and lies .* voxels off, the image LAS"):
+    with pytest.raises(Unreadable, match=r"the mask has the axes RAS and lies .* voxels off, its image LAS"):
         read(image, lost)
 
 
@@ -241,7 +241,7 @@ def test_two_voxels_off_is_where_doubt_begins(
     if near:
         assert len(read(*files).rows) == 4
     else:
-        with pytest.raises(Unreadable, match="its mask has the axes LAS and lies 2 voxels off"):
+        with pytest.raises(Unreadable, match="the mask has the axes LAS and lies 2 voxels off"):
             read(*files)
 
 
@@ -253,21 +253,24 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, bad: float) -> None:
     path = save(tmp_path / "x.nii", volume)
     with pytest.raises(Unreadable, match=r"^it has NaN or infinite values"):
         read(path)
-    with pytest.raises(Unreadable, match=r"^its mask has NaN or infinite values"):
+    with pytest.raises(Unreadable, match=r"^the mask has NaN or infinite values"):
         read(good, path)
 
 
-def test_a_mask_of_fractions_an_empty_one_and_a_picture_are_refused(tmp_path: Path) -> None:
+def test_a_mask_of_fractions_an_empty_one_and_a_picture(tmp_path: Path) -> None:
     good = save(tmp_path / "x.nii", ramp())
     mask = np.zeros(SHAPE, dtype=np.float32)
     empty = save(tmp_path / "empty.nii", mask)
-    with pytest.raises(Unreadable, match=r"its mask is empty, and cohort\.with_mask_only leaves nothing"):
+    with pytest.raises(Unreadable, match=r"the mask is empty, and cohort\.with_mask_only leaves nothing"):
         read(good, empty, with_mask_only=True)
     assert len(read(good, empty).rows) == 4
     mask[1, 1, 1] = 0.4
-    with pytest.raises(Unreadable, match=r"its mask has fractions such as 0\.4"):
-        read(good, save(tmp_path / "m.nii", mask))
-    with pytest.raises(Unreadable, match=r"its mask m\.png is no NIfTI volume"):
+    soft = save(tmp_path / "m.nii", mask)
+    (values,) = read(good, soft).mask_values
+    assert sorted(values) == pytest.approx([0, 0.4])
+    assert not read(good, soft, mask_threshold=0.5).targets.any()
+    assert read(good, soft, mask_threshold=0.3).targets.sum() == 1
+    with pytest.raises(Unreadable, match="the mask is no NIfTI volume, its image is one"):
         read(good, tmp_path / "m.png")
 
 

@@ -313,7 +313,7 @@ def test_pngs(pngs: Path) -> None:
         "only slices are known: slices of one patient may fall into two hospitals or parts",
     )
     pictures = found.read(found.scans[1])
-    assert pictures.images.shape == (1, 3, 4, 6)
+    assert pictures.images.shape == (1, 1, 4, 6)
     assert pictures.images.dtype == np.uint8
     assert int(pictures.images.max()) == 7
     assert pictures.targets.tolist() == [1]

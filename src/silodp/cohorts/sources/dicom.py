@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
+from silodp.cohorts.catalogue import Measure, Pictures, Scan, Unreadable
 from silodp.cohorts.sources.decoder_process import Ended, decode_apart
 from silodp.cohorts.sources.dicom_limits import refuse_bomb, refuse_large
 from silodp.cohorts.sources.pixels import as_unit
@@ -115,6 +115,12 @@ def read_dicom_image(path: Path) -> DicomImage:
         raise
     except Exception as error:  # pydicom raises many kinds on tags that are not what they should be
         raise Unreadable(f"its tags are damaged: {_reason(error)}") from error
+
+
+def measure_dicom(path: Path) -> Measure:
+    """From its header."""
+    file = _open(path)
+    return Measure(int(file.Rows), int(file.Columns), 3 if file.get("SamplesPerPixel") == 3 else 1)
 
 
 def _grey(image: DicomImage, channels: int | None, head: bool) -> NDArray[np.float32]:

@@ -3,29 +3,36 @@
 Files are pictures, DICOM or NIfTI. Hospitals may be missing. Folders train, validation and test, on top or in
 each hospital, tell the part. Folders in masks (`masks/gland`, `masks/lesion`) are several masks of an image.
 `patients.csv` (file, patient, and any features) or `cohort.patient_pattern` tell the patient of a picture.
+Or images lie anywhere, and a csv gives each its class (`tables.py`).
 """
 
 from __future__ import annotations
 
-import csv
-import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, Unreadable, one_picture
-from silodp.cohorts.kinds import MaskCohort
-from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom, read_dicom_image
-from silodp.cohorts.sources.nifti import NIFTI, is_nifti, read_nifti
+from silodp.cohorts.catalogue import (
+    Catalogue,
+    Measure,
+    Pictures,
+    Problem,
+    Scan,
+    Unreadable,
+    at_fault,
+    one_picture,
+)
+from silodp.cohorts.kinds import ImageSize, MaskCohort
+from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
+from silodp.cohorts.sources.naming import checked_template
+from silodp.cohorts.sources.nifti import NIFTI, is_nifti, measure_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
     BESIDE,
     IMAGES,
@@ -39,9 +46,16 @@ from silodp.cohorts.sources.pairing import (
     volume_notes,
     with_pattern,
 )
-from silodp.cohorts.sources.pixels import PICTURES, read_mask_picture, read_picture, whole_numbers, with_masks
+from silodp.cohorts.sources.pixels import (
+    PICTURES,
+    mask_numbers,
+    measure_picture,
+    read_mask_picture,
+    read_picture,
+    with_masks,
+)
+from silodp.cohorts.sources.tables import COLUMNS, PATIENTS, Features, Labels, read_labels, with_patients
 from silodp.errors import InputError
-from silodp.files import open_plain
 
 _PARTS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -52,11 +66,8 @@ _HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "beni
 _NO = re.compile(r"(no|non|not|without) ")
 _NAMED = 8  # so many folders without an image are named
 _LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
-PATIENTS = "patients.csv"
-COLUMNS = ("file", "patient")
 
-Features = Mapping[str, Mapping[str, Any]]
-_Scans = tuple[list[Scan], tuple[str, ...], list[Problem]]  # with the names of classes or masks
+_Scans = tuple[list[Scan], tuple[str, ...], list[Problem], str]  # names of classes or masks; how matched
 
 
 class Folder(MaskCohort):
@@ -64,6 +75,13 @@ class Folder(MaskCohort):
 
     general: ClassVar[bool] = True
     kind: Literal["folder"] = "folder"
+    image_size: ImageSize | None = None
+    """Width and height in pixels; by default the largest multiple of 16, at most 256, that enlarges none."""
+    channels: Literal[1, 3] | None = None
+    """By default 3 where any picture has colours, else 1."""
+    mask_name: str | None = None
+    """Of a mask's file without ending, {} standing for its image's, such as {}_manual1; others are left out.
+    By default found out from the names."""
 
     def scan(self, root: Path) -> Catalogue:
         """Looks at names only, and at `patients.csv`."""
@@ -74,15 +92,28 @@ class Folder(MaskCohort):
             )
         below = files_below(root)
         names, notes = _images(below, root)
-        found, problems = _located(names, root)
-        problems += below.problems
-        paired = _is_paired(found, root)
-        scans, classes, more = _of_pairs(root, found, self) if paired else _of_classes(root, found)
-        problems += more
+        labels = None if _has_roles(names) else read_labels(root, below.files, names)
+        problems = list(below.problems)
         features: Features = {}
-        lists = (root / PATIENTS,) if PATIENTS in below.files else ()
-        for path in lists:
-            scans, features, more = _with_patients_csv(path, scans, needed=pattern is None)
+        lists: tuple[Path, ...] = ()
+        if labels is not None:
+            paired = False
+            scans, classes, more, how = _of_table(root, names, labels)
+            features, lists = labels.features, labels.tables
+            if without := len(names) - len(labels.label):
+                notes.append(f"{without:,} images have no class in {lists[0].name} and are left out")
+        else:
+            found, outside = _located(names, root)
+            problems += outside
+            paired = _is_paired(found, root)
+            scans, classes, more, how = _of_pairs(root, found, self) if paired else _of_classes(root, found)
+        problems += more
+        if any(" second mask " in problem.what for problem in more):
+            notes.append("several masks of an image: cohort.mask_name={}_… tells which are meant")
+        if PATIENTS in below.files:
+            lists = (*lists, root / PATIENTS)
+            scans, told, more = with_patients(root / PATIENTS, scans, needed=pattern is None)
+            features = {name: {**features.get(name, {}), **told.get(name, {})} for name in {*features, *told}}
             problems += more
         scans, more = with_pattern(scans, pattern)
         problems += more
@@ -92,12 +123,13 @@ class Folder(MaskCohort):
                 f"write {PATIENTS} with the columns {' and '.join(COLUMNS)}"
             )
         notes += volume_notes(scans, self)
+        what = "images" if labels else "folders of images and masks" if paired else "folders of classes"
         target: Literal["class", "mask"] = "mask" if paired else "class"
         read = partial(_read, settings=self, features=features)
         return Catalogue(
             "folder",
             root,
-            _layout(scans, paired),
+            _layout(scans, what) + how,
             target,
             classes,
             tuple(sorted(scans, key=lambda scan: scan.name)),
@@ -105,21 +137,23 @@ class Folder(MaskCohort):
             tuple(sorted(problems, key=str)),
             tuple(notes),
             lists,
+            _measure,
         )
 
 
 def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     """One image of any kind, with its class or with the masks in its further files."""
     image, masks = scan.files[0], scan.files[1:]
-    only = bool(settings.with_mask_only)
     if is_nifti(image):
-        return read_nifti(scan, settings.mask_labels, only)
+        return read_nifti(scan, settings.mask_labels, settings.with_mask_only, settings.mask_threshold)
     pictures = (
         read_dicom(scan, settings.channels) if _is_dicom(image) else one_picture(scan, read_picture(image))
     )
     if not masks:
         return pictures
-    return with_masks(pictures, [_mask_numbers(mask) for mask in masks], settings.mask_labels, only)
+    numbers = {mask: _mask_numbers(mask) for mask in masks}
+    only = settings.with_mask_only
+    return with_masks(pictures, numbers, settings.mask_labels, settings.mask_threshold, only=only)
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
@@ -131,13 +165,21 @@ def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
     )
 
 
-def _mask_numbers(path: Path) -> NDArray[np.int64]:
-    """(frames, height, width) of the label numbers in a mask's file."""
-    if is_nifti(path):
-        raise Unreadable(f"its mask {path.name} is a volume, the image is not")
-    if _is_dicom(path):
-        return whole_numbers(read_dicom_image(path).pixels[:, 0])
-    return read_mask_picture(path)[None]
+def _measure(scan: Scan) -> Measure:
+    image = scan.files[0]
+    if is_nifti(image):
+        return measure_nifti(image)
+    return measure_dicom(image) if _is_dicom(image) else measure_picture(image)
+
+
+def _mask_numbers(path: Path) -> NDArray[Any]:
+    """(frames, height, width) of the numbers in a mask's file."""
+    with at_fault(path):
+        if is_nifti(path):
+            raise Unreadable("the mask is a volume, its image is not")
+        if _is_dicom(path):
+            return mask_numbers(read_dicom_image(path).pixels[:, 0])
+        return read_mask_picture(path)[None]
 
 
 def _is_dicom(path: Path | str) -> bool:
@@ -219,6 +261,11 @@ def _by_part(found: list[Found], root: Path) -> list[Found]:
     ]
 
 
+def _has_roles(names: Sequence[str]) -> bool:
+    """Whether any of the images lies in a folder of masks."""
+    return any(folder.lower() in MASKS for name in names for folder in PurePosixPath(name).parts[:-1])
+
+
 def _is_role(found: Found) -> bool:
     return found.rest[0].lower() in IMAGES | MASKS
 
@@ -232,7 +279,25 @@ def _is_paired(found: Sequence[Found], root: Path) -> bool:
             f"cohort.path = {root}: {next(iter(paired.values()))} is in a folder of images or masks, but "
             f"{others[0]} in one of a class; give all hospitals masks, or all classes"
         )
+    if not paired:
+        _refuse_too_high(found, root)
     return bool(paired)
+
+
+def _refuse_too_high(found: Sequence[Found], root: Path) -> None:
+    """Folders of images and of masks that lie so deep that they would be taken for classes, or be lost."""
+    tops = defaultdict(set)
+    for each in found:
+        *folders, _ = PurePosixPath(each.name).parts
+        for depth, folder in enumerate(folders):
+            if folder.lower() in IMAGES | MASKS:
+                tops["/".join(folders[: max(0, depth - 1)])].add(folder.lower() in IMAGES)
+    if above := [top for top, roles in tops.items() if top and len(roles) == 2]:
+        more = f" (and {len(above) - 1} more such folders)" if len(above) > 1 else ""
+        raise InputError(
+            f"cohort.path = {root}: one folder too high: folders of images and of masks would be taken for "
+            f"classes; give cohort.path={root / min(above)}{more}"
+        )
 
 
 def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
@@ -245,7 +310,26 @@ def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
             f"a class in common ({', '.join(classes[:3])}); a folder cohort has {_LAYOUTS}"
         )
     number = {name: index for index, name in enumerate(classes)}
-    return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, []
+    return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, [], ""
+
+
+def _of_table(root: Path, names: Sequence[str], labels: Labels) -> _Scans:
+    """Images with the classes of a csv; hospitals are its own, or else the folders if there are several."""
+    found = _by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
+    folders = {each.rest[0] for each in found if len(each.rest) > 1}
+    classes = _class_names(set(labels.label.values()), root)
+    number = {name: index for index, name in enumerate(classes)}
+    scans = []
+    for each in found:
+        if each.name not in labels.label:
+            continue
+        hospital = labels.hospital.get(each.name)
+        if not labels.hospital and len(folders) > 1 and len(each.rest) > 1:
+            hospital = each.rest[0]
+        scan = scan_of(replace(each, hospital=hospital), (root / each.name,), number[labels.label[each.name]])
+        scans.append(replace(scan, patient=labels.patient.get(each.name, scan.patient)))
+    how = f"; classes from {', '.join(table.name for table in labels.tables)}"
+    return scans, classes, list(labels.problems), how
 
 
 def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
@@ -264,7 +348,7 @@ def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(classes)
 
 
-def _of_pairs(root: Path, found: Sequence[Found], settings: MaskCohort) -> _Scans:
+def _of_pairs(root: Path, found: Sequence[Found], settings: Folder) -> _Scans:
     images = [each for each in found if each.rest[0].lower() in IMAGES]
     masks = [each for each in found if each.rest[0].lower() in MASKS]
     problems = [
@@ -280,55 +364,15 @@ def _of_pairs(root: Path, found: Sequence[Found], settings: MaskCohort) -> _Scan
             f"cohort.mask_labels = {list(settings.mask_labels)}: the masks are in folders of their own "
             f"({', '.join(sorted(kinds))}), each file one mask; leave the setting out"
         )
-    scans, more = pair(root, images, masks, tuple(sorted(kinds)))
-    return scans, tuple(sorted(kinds)) or tuple(map(str, settings.mask_labels or ("mask",))), problems + more
+    scans, more, ways = pair(root, images, masks, tuple(sorted(kinds)), checked_template(settings.mask_name))
+    names = tuple(sorted(kinds)) or tuple(map(str, settings.mask_labels or ("mask",)))
+    how = ", ".join(f"{way} ({count:,})" for way, count in ways.most_common())
+    return scans, names, problems + more, f"; masks known by {how}" if how else ""
 
 
-def _with_patients_csv(
-    path: Path, scans: Sequence[Scan], needed: bool
-) -> tuple[list[Scan], Features, list[Problem]]:
-    """The scans with their patients, and what further columns tell of them."""
-    try:
-        with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns, rows = list(reader.fieldnames or ()), list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cohort.path = {path}: cannot be read ({error}); save it as csv in UTF-8") from None
-    if missing := [column for column in COLUMNS if column not in columns]:
-        there = ", ".join(columns) or "none"
-        raise InputError(f"cohort.path = {path}: the column {missing[0]} is missing; it has {there}")
-    patients: dict[str, str] = {}
-    features: dict[str, dict[str, Any]] = {}
-    problems = []
-    for row in rows:
-        name = (row["file"] or "").replace("\\", "/").removeprefix("./")
-        if name in patients or not name:
-            what = f"is in {path.name} more than once" if name else "has a row that names no file"
-            problems.append(Problem(name or path.name, what))
-            continue
-        if not os.path.isfile(path.parent / name):  # a Path's own function raises where a folder is closed
-            problems.append(Problem(name, f"is in {path.name}, but there is no such file"))
-        patients[name] = (row["patient"] or "").strip()
-        more = {column: text for column, text in row.items() if column not in (None, *COLUMNS) and text}
-        features[name] = {column: _value(text) for column, text in more.items()}
-    if needed:
-        lacking = [scan for scan in scans if not patients.get(scan.name)]
-        problems += [Problem(scan.name, f"has no patient in {path.name}") for scan in lacking]
-        scans = [replace(scan, patient=patients[scan.name]) for scan in scans if patients.get(scan.name)]
-    return list(scans), features, problems
-
-
-def _value(text: str) -> float | str:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) else text
-
-
-def _layout(scans: Sequence[Scan], paired: bool) -> str:
+def _layout(scans: Sequence[Scan], what: str) -> str:
     hospitals = len({scan.hospital for scan in scans} - {None})
     named = f"in {hospitals} hospitals" if hospitals > 1 else "in one hospital"
     where = named if hospitals else "that name no hospital"
     parts = ", already divided into parts" if any(scan.part for scan in scans) else ""
-    return f"folders of {'images and masks' if paired else 'classes'} {where}{parts}"
+    return f"{what} {where}{parts}"

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Pictures, Scan, Unreadable
+from silodp.cohorts.catalogue import Measure, Pictures, Scan, Unreadable, at_fault, first_line
 from silodp.cohorts.sources.limits import refuse_larger, times
-from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
+from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
 
 NIFTI = (".nii.gz", ".nii")
 HEADER = 540  # bytes, of the longer kind
 FURTHEST = 2**26  # bytes between the beginning and the numbers, for whatever others keep there
+BROKEN = "it is no whole NIfTI file: {}"
 NEAR = 2.0  # voxels by which the corners of two volumes may differ while they show the same place
 
 
@@ -29,7 +30,10 @@ def is_nifti(path: Path | str) -> bool:
 
 
 def read_nifti(
-    scan: Scan, mask_labels: tuple[int, ...] | None = None, with_mask_only: bool = False
+    scan: Scan,
+    mask_labels: tuple[int, ...] | None = None,
+    with_mask_only: bool = False,
+    mask_threshold: float | None = None,
 ) -> Pictures:
     """The slices of one volume, from the feet upwards.
 
@@ -38,30 +42,44 @@ def read_nifti(
         mask_labels: of a single mask's file, each value a mask of its own.
         with_mask_only: leave out slices where the mask is empty. Otherwise only those are left out that show
             one grey (as at a volume's ends) and have nothing marked.
+        mask_threshold: one mask of all from this value up; without it, and without labels, of all above 0.
     """
     try:
-        return _slices(scan, mask_labels, with_mask_only)
+        return _slices(scan, mask_labels, with_mask_only, mask_threshold)
     except Unreadable:
         raise
     except Exception as error:  # nibabel, gzip and zlib each raise their own kinds on damaged files
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        for path in scan.files:
-            reason = reason.replace(str(path), path.name)
-        raise Unreadable(f"it is no whole NIfTI file: {reason}") from error
+        raise Unreadable(BROKEN.format(first_line(error, *scan.files))) from error
 
 
-def _slices(scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: bool) -> Pictures:
+def measure_nifti(path: Path) -> Measure:
+    """The size of its slices, from its header."""
+    image, _ = _canonical(path)
+    return Measure(image.shape[1], image.shape[0])
+
+
+def _slices(
+    scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: bool, mask_threshold: float | None
+) -> Pictures:
     image, codes = _canonical(scan.files[0])
     slices = _as_seen(as_unit(image.get_fdata(dtype=np.float32)))
     count, height, width = slices.shape
     kept = slices.min((1, 2)) < slices.max((1, 2))
+    values = []
     if len(scan.files) > 1:
         labels = mask_labels if len(scan.files) == 2 else None
-        masks = [split_masks(_mask(path, image, codes), labels) for path in scan.files[1:]]
+        masks = []
+        for path in scan.files[1:]:
+            with at_fault(path, BROKEN):
+                numbers = _mask(path, image, codes)
+                values.append(values_in(numbers))
+                masks.append(split_masks(numbers, labels, mask_threshold))
         targets: NDArray[Any] = np.concatenate(masks, axis=1)
         marked = targets.any((1, 2, 3))
         if with_mask_only and not marked.any():
-            raise Unreadable("its mask is empty, and cohort.with_mask_only leaves nothing of it")
+            raise Unreadable(
+                "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
+            )
         kept = marked if with_mask_only else marked | kept
     else:
         targets = np.full(count, -1 if scan.label is None else scan.label)
@@ -76,15 +94,16 @@ def _slices(scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: boo
         )
         for index in np.flatnonzero(kept).tolist()
     )
-    return Pictures(np.ascontiguousarray(slices[kept][:, None]), targets[kept], rows)
+    images = np.ascontiguousarray(slices[kept][:, None])
+    return Pictures(images, targets[kept], rows, mask_values=tuple(values))
 
 
-def _canonical(path: Path, what: str = "it") -> tuple[Any, tuple[str, ...]]:
+def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:
     """A volume with its axes to the right, to the front and upwards, and which way they went in the file."""
     nibabel = _nibabel()
     image = nibabel.squeeze_image(_load(path))  # a fourth axis of one
     if len(image.shape) != 3:
-        raise Unreadable(f"{what} has the shape {times(image.shape)}; save one volume of three axes a file")
+        raise Unreadable(f"it has the shape {times(image.shape)}; save one volume of three axes a file")
     return nibabel.as_closest_canonical(image), nibabel.aff2axcodes(image.affine)
 
 
@@ -97,7 +116,7 @@ def _load(path: Path) -> Any:
     kinds = (nibabel.Nifti1Image, nibabel.Nifti2Image)
     kind = next((kind for kind in kinds if kind.header_class.may_contain_header(start)), None)
     if kind is None:
-        raise Unreadable("it is no whole NIfTI file: its header is damaged")
+        raise Unreadable(BROKEN.format("its header is damaged"))
     header = kind.header_class(start[: kind.header_class.sizeof_hdr])
     refuse_larger(path, map(int, header.get_data_shape()))
     if not 0 <= header.get_data_offset() <= FURTHEST:
@@ -120,21 +139,21 @@ def load_volume(path: Path) -> Any:
     return _nibabel().squeeze_image(_load(path))
 
 
-def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[np.int64]:
-    """(slice, row, column) of the label numbers of a volume's mask."""
+def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
+    """(slice, row, column) of the numbers of a volume's mask."""
     if not is_nifti(path):
-        raise Unreadable(f"its mask {path.name} is no NIfTI volume, the image is one")
-    mask, mask_codes = _canonical(path, "its mask")
+        raise Unreadable("the mask is no NIfTI volume, its image is one")
+    mask, mask_codes = _canonical(path)
     if mask.shape != image.shape:
-        raise Unreadable(f"its mask has {times(mask.shape)} voxels, the image {times(image.shape)}")
+        raise Unreadable(f"the mask has {times(mask.shape)} voxels, its image {times(image.shape)}")
     # A mask that lost its position still has the image's order of voxels. One whose axes also go another way
     # may or may not have been turned: whichever we guess, half of such masks would be mirrored.
     if mask_codes != codes and (apart := _apart(mask, image)) > NEAR:
         raise Unreadable(
-            f"its mask has the axes {''.join(mask_codes)} and lies {apart:.0f} voxels off, the image "
+            f"the mask has the axes {''.join(mask_codes)} and lies {apart:.0f} voxels off, its image "
             f"{''.join(codes)}; save the mask with the image's affine"
         )
-    return _as_seen(whole_numbers(np.asanyarray(mask.dataobj)))
+    return _as_seen(mask_numbers(np.asanyarray(mask.dataobj)))
 
 
 def _apart(mask: Any, image: Any) -> float:

@@ -17,25 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
-from silodp.cohorts.kinds import FileCohort
+from silodp.cohorts.kinds import MaskSettings
 from silodp.cohorts.sources.limits import refuse_larger, times
-from silodp.cohorts.sources.pixels import as_unit, split_masks, whole_numbers
+from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
 from silodp.errors import InputError
 from silodp.files import open_plain
-from silodp.settings import Count
 
 SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
 
-class Npz(FileCohort):
+class Npz(MaskSettings):
     """One NumPy file of many images."""
 
     takes: ClassVar[tuple[str, ...]] = (".npz",)
     general: ClassVar[bool] = True
     kind: Literal["npz"] = "npz"
-    mask_labels: tuple[Count, ...] | None = None
-    """A mask for each value; by default one mask of all above 0."""
 
     def scan(self, root: Path) -> Catalogue:
         """The names and shapes are read here, the pixels later."""
@@ -53,7 +50,7 @@ class Npz(FileCohort):
             else:
                 stacked = arrays.shape(str(names["mask"]))[1:-2]
                 classes = tuple(map(str, self.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
-        read = partial(_read, names=names, classes=classes, mask_labels=self.mask_labels)
+        read = partial(_read, names=names, classes=classes, settings=self)
         layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
         place = root.resolve()  # which may be a link to anywhere
         return Catalogue("npz", place.parent, layout, target, classes, (Scan(root.name, (place,)),), read)
@@ -92,9 +89,13 @@ class Arrays(Mapping[str, NDArray[Any]]):
                 raise Unreadable(f"{name} is of a later kind of npy; save it with names in plain letters")
             shape, _, dtype = reading[version](array)
             start = array.tell()
-        if any(length < 0 for length in shape) or dtype.hasobject:
-            what = "objects" if dtype.hasobject else f"the shape {shape}"
-            raise Unreadable(f"{name} has {what}; save it as an array of numbers or text")
+        if dtype.hasobject:
+            raise Unreadable(
+                f"the array {name} holds Python objects, as pandas gives them, and these are never loaded; "
+                f"save {name}.astype(str), or numbers"
+            )
+        if any(length < 0 for length in shape):
+            raise Unreadable(f"{name} has the shape {shape}; save it as an array of numbers or text")
         if math.prod(shape) * dtype.itemsize != self._members[name].file_size - start:
             raise Unreadable(f"{name} declares {times(shape)} values of {dtype}, which it does not hold")
         return shape, dtype
@@ -169,14 +170,15 @@ def _read(
     scan: Scan,
     names: Mapping[str, str | None],
     classes: tuple[str, ...],
-    mask_labels: tuple[int, ...] | None,
+    settings: MaskSettings,
 ) -> Pictures:
     with open_arrays(scan.files[0]) as arrays:
         images = as_images(arrays[str(names["image"])])
         count = len(images)
         targets: NDArray[Any]
+        held: tuple[frozenset[float], ...] = ()
         if names["mask"]:
-            targets = _masks(arrays[names["mask"]], images.shape, mask_labels)
+            targets, held = _masks(arrays[names["mask"]], images.shape, settings)
         else:
             targets = numbers_of(arrays[str(names["label"])], classes)
         known = {kind: arrays[name] for kind in NAMES[3:] if (name := names[kind])}
@@ -202,7 +204,7 @@ def _read(
         )
         for number in range(count)
     )
-    return Pictures(images, targets, rows)
+    return Pictures(images, targets, rows, mask_values=held)
 
 
 def _text(value: Any) -> str | None:
@@ -219,18 +221,23 @@ def _part(text: str) -> str:
     return SPLITS[text.lower()]
 
 
-def _masks(masks: NDArray[Any], images: tuple[int, ...], labels: tuple[int, ...] | None) -> NDArray[np.uint8]:
+def _masks(
+    masks: NDArray[Any], images: tuple[int, ...], settings: MaskSettings
+) -> tuple[NDArray[np.uint8], tuple[frozenset[float], ...]]:
+    """(n, masks, height, width) of 0 and 1, and the values that were there."""
     if masks.dtype == np.uint8 and masks.shape[-1] * 8 == images[-1] and masks.shape[-2] == images[-2]:
         masks = np.unpackbits(masks, axis=-1)
     if masks.dtype.kind in "if":
-        masks = whole_numbers(masks)
+        masks = mask_numbers(masks)
     if masks.ndim == 3:
-        return split_masks(masks, labels)
-    if labels is not None or masks.ndim != 4:
+        split = split_masks(masks, settings.mask_labels, settings.mask_threshold)
+        return split, (values_in(masks),)
+    if settings.mask_labels is not None or masks.ndim != 4:
         raise Unreadable(
             f"masks of shape {masks.shape}; give (n, h, w) with cohort.mask_labels, or (n, masks, h, w)"
         )
-    return (masks > 0).astype(np.uint8)
+    split = split_masks(masks, threshold=settings.mask_threshold)[:, :, 0]
+    return split, tuple(values_in(masks[:, number]) for number in range(masks.shape[1]))
 
 
 def _is_feature(arrays: Arrays, name: str, names: Mapping[str, str | None], count: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -14,13 +14,16 @@ from silodp.cohorts.catalogue import Problem, Scan
 from silodp.cohorts.kinds import FolderCohort, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM
 from silodp.cohorts.sources.limits import LEADS_OUT, NO_FILE, is_below
+from silodp.cohorts.sources.naming import EQUAL, matched
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti
 from silodp.cohorts.sources.pixels import PICTURES
 from silodp.errors import InputError
 
-IMAGES = {"image", "images", "imagestr"}
-MASKS = {"mask", "masks", "label", "labels", "labelstr", "segmentation", "segmentations"}
-MASK_ENDING = re.compile(r"[_-](mask|seg|segmentation|label)s?$", re.IGNORECASE)
+IMAGES = {"image", "images", "imagestr", "img", "imgs"}
+MASKS = {
+    "mask", "masks", "label", "labels", "labelstr", "seg", "segmentation", "segmentations", "annotations",
+    "gt", "groundtruth", "ground_truth", "ground-truth", "manual", "1st_manual",
+}  # fmt: skip
 BESIDE = {"thumbs.db", "desktop.ini"}
 LINKS = 10_000  # to folders that are followed; folders linked with each other have ways without number
 
@@ -159,34 +162,51 @@ def _is_own_patient(volume: Scan) -> bool:
 
 
 def pair(
-    root: Path, images: Sequence[Found], masks: Sequence[Found], kinds: tuple[str, ...] = ()
-) -> tuple[list[Scan], list[Problem]]:
-    """Images with their masks, by name; a mask's may end in _mask, _seg, _segmentation or _label.
+    root: Path,
+    images: Sequence[Found],
+    masks: Sequence[Found],
+    kinds: tuple[str, ...] = (),
+    template: str | None = None,
+) -> tuple[list[Scan], list[Problem], Counter[str]]:
+    """Images with their masks, by name (see `naming.py`), and how often each way of naming them was met.
 
     Args:
         root: where names begin.
         images: of all hospitals and parts.
         masks: likewise; an image's is in its own hospital and part.
         kinds: folders of masks, from each of which an image needs one; without any, it needs one.
+        template: `cohort.mask_name`.
     """
     problems: list[Problem] = []
     groups = defaultdict(list)
     for image in images:
         groups[_key(image, image.rest[1:])].append(image)
-    of_image: dict[Any, dict[str, str]] = defaultdict(dict)
+    together: dict[Any, list[tuple[str, Found]]] = defaultdict(list)  # of a hospital, a part and a kind
     for mask in masks:
         kind, rest = (mask.rest[1], mask.rest[2:]) if kinds else ("", mask.rest[1:])
         if not rest:
             problems.append(Problem(mask.name, f"lies beside the folders of masks ({', '.join(kinds)})"))
             continue
-        key = _key(mask, rest)
-        key = key if key in groups else (*key[:2], MASK_ENDING.sub("", key[2]))
-        if key not in groups:
-            problems.append(Problem(mask.name, "is a mask without an image"))
-        elif kind in of_image[key]:
-            problems.append(Problem(mask.name, f"is a second mask of {groups[key][0].name}"))
-        else:
-            of_image[key][kind] = mask.name
+        *place, name = _key(mask, rest)
+        together[*place, kind].append((name, mask))
+    of_image: dict[Any, dict[str, str]] = defaultdict(dict)
+    names: dict[Any, set[str]] = defaultdict(set)
+    for where, part, name in groups:
+        names[where, part].add(name)
+    ways: Counter[str] = Counter()
+    for (hospital, part, kind), mine in together.items():
+        found = matched(names[hospital, part], [name for name, _ in mine], template)
+        for name, mask in sorted(mine, key=lambda each: found.get(each[0], ("", ""))[1] != EQUAL):
+            if name not in found:
+                if template is None:
+                    problems.append(Problem(mask.name, "is a mask without an image"))
+                continue
+            key = (hospital, part, found[name][0])
+            if kind in of_image[key]:
+                problems.append(Problem(mask.name, f"is a second mask of {groups[key][0].name}"))
+            else:
+                of_image[key][kind] = mask.name
+                ways[found[name][1]] += 1
     scans = []
     for key, (image, *twins) in groups.items():
         missing = [kind for kind in kinds or ("",) if kind not in of_image[key]]
@@ -196,9 +216,9 @@ def pair(
         elif missing:
             problems.append(Problem(image.name, f"has no mask {' and '.join(missing)}".strip()))
         else:
-            mine = (image.name, *(of_image[key][kind] for kind in kinds or ("",)))
-            scans.append(scan_of(image, tuple(root / name for name in mine)))
-    return scans, problems
+            files = (image.name, *(of_image[key][kind] for kind in kinds or ("",)))
+            scans.append(scan_of(image, tuple(root / file for file in files)))
+    return scans, problems, ways
 
 
 def _key(found: Found, rest: tuple[str, ...]) -> tuple[str | None, str | None, str]:

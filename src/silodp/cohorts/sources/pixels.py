@@ -1,9 +1,9 @@
-"""Picture files (PNG, JPEG, TIFF, BMP) as arrays, and what all readers do to numbers and masks."""
+"""Picture files as arrays, and what all readers do to numbers and masks."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,88 +12,143 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Pictures, Unreadable
+from silodp.cohorts.catalogue import Measure, Pictures, Unreadable, at_fault
 from silodp.cohorts.sources.limits import refuse_larger
 
-FORMATS = ("PNG", "JPEG", "TIFF", "BMP")  # Pillow knows others, and starts programs for some
-PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")
-COLOURED = 1 << 32  # stands for any colour in a mask; no file has such a label
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM")  # Pillow knows others, and starts programs for some
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
+COLOURED = (
+    1 << 32
+)  # and above it 24 bits of red, green and blue: a colour in a mask; no file has such a label
 WHOLE = 1e-3  # by which a label may miss its whole number, after some scaling
-FAINT = 16  # what JPEG may make of black
+MOST_VALUES = 300  # of a mask that are kept: a byte has 256
 
 
 def read_picture(path: Path) -> NDArray[Any]:
-    """(channels, height, width): bytes with 1 or 3 channels, or 16-bit grey as floating-point 0…1."""
+    """(channels, height, width): bytes, or 16-bit grey as floating-point 0…1.
+
+    Three channels where any pixel has a colour; a grey picture has one, however its file says it.
+    """
     with _opened(path) as file:
         if file.mode.startswith("I;16") or file.mode in ("I", "F"):
             return as_unit(np.asarray(file))[None]
         grey = file.mode in ("1", "L", "LA")
         pixels = np.asarray(file.convert("L" if grey else "RGB"))
-    return pixels[None] if grey else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    if grey:
+        return pixels[None]
+    coloured = (pixels != pixels[..., :1]).any()
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[: 3 if coloured else 1])
 
 
-def read_mask_picture(path: Path) -> NDArray[np.int64]:
-    """(height, width) of the numbers that stand in a mask's file: a palette's indices, not its colours."""
+def measure_picture(path: Path) -> Measure:
+    """From its header, unless only its pixels tell whether they have colours."""
+    with _opened(path, whole=False) as file:
+        size = file.height, file.width
+        if file.mode in ("1", "L", "LA", "I", "F") or file.mode.startswith("I;16"):
+            return Measure(*size)
+    return Measure(*size, channels=len(read_picture(path)))
+
+
+def read_mask_picture(path: Path) -> NDArray[Any]:
+    """(height, width) of the numbers in a mask's file: a palette's indices, not its colours, but of a GIF."""
     with _opened(path) as file:
-        if file.format == "JPEG":
-            return _without_blur(np.asarray(file.convert("L")))
-        if file.mode in ("1", "L", "P", "I", "F") or file.mode.startswith("I;16"):
-            return whole_numbers(np.asarray(file))
+        indexed = file.mode == "P" and file.format != "GIF"  # which has no other way to say grey
+        if indexed or file.mode in ("1", "L", "I", "F") or file.mode.startswith("I;16"):
+            return mask_numbers(np.asarray(file))
         red, green, blue, opaque = np.moveaxis(np.asarray(file.convert("RGBA")).astype(np.int64), -1, 0)
     grey = (red == green) & (green == blue)
-    return np.where(opaque > 0, np.where(grey, red, COLOURED), 0)
+    colour = COLOURED + (red << 16) + (green << 8) + blue
+    return np.where(opaque > 0, np.where(grey, red, colour), 0)
 
 
-def whole_numbers(mask: NDArray[Any]) -> NDArray[np.int64]:
-    """A mask's label numbers, in whatever type its file holds them."""
+def mask_numbers(mask: NDArray[Any]) -> NDArray[Any]:
+    """What a mask's file holds, in whatever type: as whole numbers where all are, or nearly."""
+    if mask.dtype.kind == "f" and not np.isfinite(mask).all():
+        raise Unreadable("the mask has NaN or infinite values")
+    if mask.dtype.kind not in "bu" and mask.size and mask.min() < 0:
+        raise Unreadable(f"the mask has negative numbers such as {mask.min():.3g}")
     if mask.dtype.kind == "f":
-        if not np.isfinite(mask).all():
-            raise Unreadable("its mask has NaN or infinite values")
-        fractions = np.abs(mask - np.rint(mask)) > WHOLE
-        if fractions.any():
-            raise Unreadable(f"its mask has fractions such as {mask[fractions][0]:.3g}; save whole numbers")
-        mask = np.rint(mask)
-    if mask.dtype.kind != "u" and mask.size and mask.min() < 0:
-        raise Unreadable(f"its mask has negative numbers such as {mask.min():.3g}")
+        whole = np.rint(mask)
+        if (np.abs(mask - whole) > WHOLE).any():
+            return mask
+        mask = whole
     return mask.astype(np.int64)
 
 
-def split_masks(mask: NDArray[Any], labels: tuple[int, ...] | None) -> NDArray[np.uint8]:
-    """(…, height, width) labels as (…, masks, height, width) of 0 and 1; without `labels`, of all above 0."""
+def values_in(mask: NDArray[Any]) -> frozenset[float]:
+    """The different numbers of a mask; of very many the smaller ones and the largest."""
+    if mask.dtype.kind in "bui" and mask.size and mask.max() < 2**16:
+        found = np.flatnonzero(np.bincount(mask.reshape(-1)))
+    else:
+        found = np.unique(mask)
+    return frozenset([*found[: MOST_VALUES - 1].tolist(), *found[-1:].tolist()])
+
+
+def split_masks(
+    mask: NDArray[Any], labels: tuple[int, ...] | None = None, threshold: float | None = None
+) -> NDArray[np.uint8]:
+    """Numbers (…, height, width) as (…, masks, height, width) of 0 and 1.
+
+    Args:
+        mask: what `mask_numbers` gives.
+        labels: a mask for each of these values.
+        threshold: one mask of all that is as bright or brighter. With neither: of all above 0.
+    """
     if labels is None:
-        return (mask > 0)[..., None, :, :].astype(np.uint8)
-    unknown = sorted(set(np.unique(mask).tolist()) - {0, *labels})
-    if COLOURED in unknown:
-        raise Unreadable("its mask has colours, which are no cohort.mask_labels; save it in grey")
+        marked = mask > 0 if threshold is None else _brightness(mask) >= threshold
+        return marked[..., None, :, :].astype(np.uint8)
+    unknown = sorted(values_in(mask) - {0, *labels})
+    if unknown and unknown[-1] >= COLOURED:
+        raise Unreadable("the mask has colours, which are no cohort.mask_labels; save it in grey")
     if unknown:
-        raise Unreadable(f"its mask has the values {unknown[:5]}, cohort.mask_labels only {list(labels)}")
+        raise Unreadable(f"the mask has the values {unknown[:5]}, cohort.mask_labels only {list(labels)}")
     return np.stack([mask == label for label in labels], axis=-3).astype(np.uint8)
 
 
+def _brightness(mask: NDArray[Any]) -> NDArray[Any]:
+    """Of a colour the brightest of its three parts."""
+    if mask.dtype.kind == "f" or not mask.size or mask.max() < COLOURED:
+        return mask
+    brightest = np.maximum(np.maximum(mask >> 16 & 255, mask >> 8 & 255), mask & 255)
+    return np.where(mask >= COLOURED, brightest, mask)
+
+
 def with_masks(
-    pictures: Pictures, masks: Sequence[NDArray[Any]], labels: tuple[int, ...] | None, only: bool
+    pictures: Pictures,
+    masks: Mapping[Path, NDArray[Any]],
+    labels: tuple[int, ...] | None = None,
+    threshold: float | None = None,
+    *,
+    only: bool,
 ) -> Pictures:
     """Pictures with the masks that other files hold.
 
     Args:
         pictures: the images of one scan.
-        masks: (n, height, width) label numbers from each file.
+        masks: (n, height, width) numbers from each file.
         labels: of a single file, each value a mask of its own.
+        threshold: see `split_masks`.
         only: leave out images whose masks are empty.
     """
     images = pictures.images
-    for mask in masks:
+    for mask in masks.values():
         if mask.shape[-2:] != images.shape[-2:]:
             theirs, ours = (f"{array.shape[-2]} × {array.shape[-1]}" for array in (mask, images))
             raise Unreadable(f"its mask has {theirs} pixels, the image {ours}")
         if len(mask) != len(images):
             raise Unreadable(f"its mask has {len(mask)} frames, the image {len(images)}")
-    targets = np.concatenate(
-        [split_masks(mask, labels if len(masks) == 1 else None) for mask in masks], axis=1
-    )
+    split = []
+    for path, mask in masks.items():
+        with at_fault(path):
+            split.append(split_masks(mask, labels if len(masks) == 1 else None, threshold))
+    targets = np.concatenate(split, axis=1)
     kept = np.flatnonzero(targets.any((1, 2, 3)) | (not only)).tolist()
     return replace(
-        pictures, images=images[kept], targets=targets[kept], rows=tuple(pictures.rows[row] for row in kept)
+        pictures,
+        images=images[kept],
+        targets=targets[kept],
+        rows=tuple(pictures.rows[row] for row in kept),
+        mask_values=tuple(map(values_in, masks.values())),
     )
 
 
@@ -114,8 +169,8 @@ def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDAr
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A picture with all of its pixels, so that a truncated file is noticed."""
+def _opened(path: Path, whole: bool = True) -> Iterator[Any]:
+    """A picture with all of its pixels, so that a truncated file is noticed; or only its header."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -130,12 +185,6 @@ def _opened(path: Path) -> Iterator[Any]:
         refuse_larger(path, (file.height, file.width, len(file.getbands())))
         if (frames := getattr(file, "n_frames", 1)) > 1:
             raise Unreadable(f"it has {frames} frames; save each as a file of its own")
-        file.load()
+        if whole:
+            file.load()
         yield file
-
-
-def _without_blur(grey: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Black and white as they were before JPEG put grey along every edge."""
-    if FAINT < grey.max() < 128:
-        raise Unreadable("its mask is a JPEG with faint values, which its compression blurs; save it as PNG")
-    return np.where(grey >= 128, 255, 0).astype(np.int64)

@@ -18,12 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
-from silodp.cohorts.kinds import MaskCohort
+from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.folder import read_files
+from silodp.cohorts.sources.naming import MASK_ENDING
 from silodp.cohorts.sources.nifti import is_nifti
 from silodp.cohorts.sources.pairing import (
     IMAGES,
-    MASK_ENDING,
     MASKS,
     Below,
     Found,
@@ -50,7 +50,10 @@ class Prostate(MaskCohort):
 
     task: ClassVar[str | None] = "segmentation"
     split: ClassVar[tuple[float, float, float]] = (0.5, 0.25, 0.25)  # as the paper's text
+    one_mask_of: ClassVar[int] = 8  # its zones are the gland
     kind: Literal["prostate"] = "prostate"
+    image_size: ImageSize | None = 256
+    channels: Literal[1, 3] | None = 1
     with_mask_only: bool = True
 
     def scan(self, root: Path) -> Catalogue:
@@ -120,7 +123,7 @@ def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], 
         raise InputError(
             f"cohort.path = {root}: neither was found, but {strays}{there}; {_WANTED}{below.in_words}"
         )
-    scans, more = pair(root, images, masks)
+    scans, more, _ = pair(root, images, masks)
     without = {folder.partition("/")[0] for folder in below.folders}
     without -= {name.partition("/")[0] for name in names}
     notes = [f"{', '.join(sorted(without))}: no NIfTI volume there, so left out"] if without else []

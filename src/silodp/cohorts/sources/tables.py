@@ -1,0 +1,167 @@
+"""csv files beside images: who each shows (`patients.csv`), and which class it has."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import TextIOWrapper
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from silodp.cohorts.catalogue import Problem, Scan
+from silodp.cohorts.sources.pairing import without_ending
+from silodp.errors import InputError
+from silodp.files import open_plain
+
+PATIENTS = "patients.csv"
+COLUMNS = ("file", "patient")
+NAMES = ("file", "filename", "file_name", "image", "image_name", "image_id", "imageid", "img", "path")
+CLASSES = ("label", "class", "diagnosis", "category", "target")
+WHO = {
+    "patient": ("patient", "patient_id", "patientid"),
+    "hospital": ("hospital", "site", "center", "centre"),
+}
+
+Features = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What csv files say of images, by path.
+
+    Attributes:
+        tables: the files.
+        label, patient, hospital: of each image that they name; the latter two where they have such a column.
+        features: what further columns tell.
+        problems: rows that cannot be used.
+    """
+
+    tables: tuple[Path, ...]
+    label: Mapping[str, str]
+    patient: Mapping[str, str]
+    hospital: Mapping[str, str]
+    features: Features
+    problems: tuple[Problem, ...]
+
+
+def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labels | None:
+    """The classes that csv files in the root or in a folder of it give to images; None where none does.
+
+    Args:
+        root: of the cohort.
+        files: all below it.
+        images: those of them that are images.
+    """
+    tables = {}
+    for name in files:
+        if name.lower().endswith(".csv") and name.count("/") <= 1 and PurePosixPath(name).name != PATIENTS:
+            columns, rows = read_table(root / name)
+            known = {column.strip().lower(): column for column in columns if column}
+            named = next((known[each] for each in NAMES if each in known), None)
+            classed = next((known[each] for each in CLASSES if each in known), None)
+            if named and classed:
+                tables[name] = (known, named, classed, rows)
+    if not tables:
+        return None
+    found: dict[str, dict[str, str]] = {"label": {}, "patient": {}, "hospital": {}}
+    features: dict[str, dict[str, Any]] = {}
+    problems = []
+    places = _places(images)
+    for table, (known, named, classed, rows) in tables.items():
+        who = {
+            what: next((known[each] for each in each_of if each in known), None)
+            for what, each_of in WHO.items()
+        }
+        own = {named, classed, *who.values()}
+        for row in rows:
+            said, label = _clean(row[named]), _clean(row[classed])
+            image = _find(said, PurePosixPath(table).parent.as_posix(), places)
+            if not said or image is None or not label or found["label"].get(image, label) != label:
+                problems.append(_unused(table, said, image, label))
+                continue
+            found["label"][image] = label
+            for what, column in who.items():
+                if column and (text := _clean(row[column])):
+                    found[what][image] = text
+            more = {column: text for column, text in row.items() if column and column not in own and text}
+            features[image] = {column: value_of(text) for column, text in more.items()}
+    return Labels(
+        tuple(root / table for table in tables), **found, features=features, problems=tuple(problems)
+    )
+
+
+def _unused(table: str, said: str, image: str | None, label: str) -> Problem:
+    if not said:
+        return Problem(table, "has a row that names no file")
+    if image is None:
+        return Problem(said, f"is in {table}, but there is no such image, or more than one")
+    return Problem(image, f"has another class in {table}" if label else f"has no class in {table}")
+
+
+def _places(images: Sequence[str]) -> dict[str, str | None]:
+    """Images by every name that a table may give them; None where that is not one image alone."""
+    places: dict[str, str | None] = {}
+    for image in images:
+        path = PurePosixPath(image)
+        for name in {path.name, without_ending(path.name), without_ending(image)}:
+            places[name] = None if name in places else image
+    return places | {image: image for image in images}
+
+
+def _find(said: str, folder: str, places: Mapping[str, str | None]) -> str | None:
+    return places.get(f"{folder}/{said}") or places.get(said)
+
+
+def with_patients(
+    path: Path, scans: Sequence[Scan], needed: bool
+) -> tuple[list[Scan], Features, list[Problem]]:
+    """The scans with the patients of `patients.csv`, and what further columns tell of them."""
+    columns, rows = read_table(path)
+    if missing := [column for column in COLUMNS if column not in columns]:
+        there = ", ".join(columns) or "none"
+        raise InputError(f"cohort.path = {path}: the column {missing[0]} is missing; it has {there}")
+    patients: dict[str, str] = {}
+    features: dict[str, dict[str, Any]] = {}
+    problems = []
+    for row in rows:
+        name = _clean(row["file"])
+        if name in patients or not name:
+            what = f"is in {path.name} more than once" if name else "has a row that names no file"
+            problems.append(Problem(name or path.name, what))
+            continue
+        if not os.path.isfile(path.parent / name):  # a Path's own function raises where a folder is closed
+            problems.append(Problem(name, f"is in {path.name}, but there is no such file"))
+        patients[name] = (row["patient"] or "").strip()
+        more = {column: text for column, text in row.items() if column not in (None, *COLUMNS) and text}
+        features[name] = {column: value_of(text) for column, text in more.items()}
+    if needed:
+        lacking = [scan for scan in scans if not patients.get(scan.name)]
+        problems += [Problem(scan.name, f"has no patient in {path.name}") for scan in lacking]
+        scans = [replace(scan, patient=patients[scan.name]) for scan in scans if patients.get(scan.name)]
+    return list(scans), features, problems
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns and rows of a csv file; a row that is too short has None."""
+    try:
+        with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            return list(reader.fieldnames or ()), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cohort.path = {path}: cannot be read ({error}); save it as csv in UTF-8") from None
+
+
+def value_of(text: Any) -> float | str:
+    """A number where it is one."""
+    try:
+        number = float(text)
+    except (TypeError, ValueError):
+        return str(text)
+    return number if math.isfinite(number) else str(text)
+
+
+def _clean(text: str | None) -> str:
+    return (text or "").strip().replace("\\", "/").removeprefix("./")

@@ -1,0 +1,48 @@
+"""What whoever starts a run should know before it trains; nothing of it stops the run."""
+
+from __future__ import annotations
+
+from silodp.cohorts import Cohort
+from silodp.experiment import Experiment, ResolvedExperiment, delta_by_rule
+
+LARGE_DELTA = 0.1  # the paper's rule gives it to ten hospitals and fewer
+
+
+def before_training(asked: Experiment, resolved: ResolvedExperiment, cohort: Cohort) -> list[str]:
+    """One line each.
+
+    Args:
+        asked: as it was given, so that what was left open is known.
+        resolved: for these hospitals.
+        cohort: checked.
+    """
+    lines = []
+    members = asked.participation.training(cohort.hospitals)
+    targets = [hospital.train.targets for hospital in members]
+    if targets[0].ndim == 4 and not any(bool(masks.any()) for masks in targets):
+        lines.append(ALL_EMPTY)
+    lines += about_hospitals(resolved.members)
+    if asked.is_private and asked.privacy.delta is None:
+        lines += about_delta(resolved.members)
+    return lines
+
+
+ALL_EMPTY = "all masks of the training images are empty: a network learns to mark nothing; look at the masks"
+
+
+def about_hospitals(count: int) -> list[str]:
+    """Of a federation of one."""
+    if count > 1:
+        return []
+    return ["only one hospital trains: nothing is federated, and its update hides behind the noise alone"]
+
+
+def about_delta(hospitals: int) -> list[str]:
+    """Where the paper's rule gives a δ that promises little."""
+    delta = delta_by_rule(hospitals)
+    if delta < LARGE_DELTA:
+        return []
+    return [
+        f"privacy.delta = {delta:g} by the paper's rule for {hospitals} hospitals: with that probability a "
+        "hospital may be exposed outright, whatever ε is; --set privacy.delta=1e-5 promises more"
+    ]
