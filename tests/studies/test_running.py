@@ -205,7 +205,7 @@ def test_a_missing_epsilon_is_no_guarantee(tmp_path: Path, plan: Plan) -> None:
 def test_a_run_of_an_older_format_is_told_in_one_sentence(tmp_path: Path, plan: Plan) -> None:
     found = made_up(tmp_path, plan.cell(0.5, True, 0), [{}])
     (found.folder / "experiment.toml").write_text("rounds = 1\n")  # none said its format at first
-    with pytest.raises(InputError, match="a run of format 1, and this silodp reads 2; use the version"):
+    with pytest.raises(InputError, match="a run of format 1, and this silodp reads 3; use the version"):
         _ = found.summary
 
 
