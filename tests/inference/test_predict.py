@@ -100,6 +100,26 @@ def test_a_volume_gets_a_mask_that_lies_over_it_in_another_reader(
     assert 2 * (seen & masks).sum() / (seen.sum() + masks.sum()) > 0.4
 
 
+def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
+    """Wide pictures in the middle of a square: what is said of the rest of the square is nobody's."""
+    images, masks = discs(24, np.random.default_rng(5), (24, 48))
+    for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        for folder, pixels in (("images", image), ("masks", mask.astype(np.uint8) * 255)):
+            place = tmp_path / "files" / "ab"[number % 2] / folder
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(place / f"{number}.png")
+    changes = {
+        "cohort.kind": "folder", "cohort.path": str(tmp_path / "files"), "cohort.fit": "pad", "rounds": 1,
+        "cohort.cache": str(tmp_path / "cache"), "model.features": 2, "model.levels": 2,
+    }  # fmt: skip
+    train(Experiment.build({}, changes), out=tmp_path / "run", device="cpu")
+    model = silodp.load(tmp_path / "run", device="cpu")
+    square = np.pad(images, [(0, 0), (12, 12), (0, 0)])[:, None]  # 24 × 48 in the middle of 48 × 48
+    with torch.no_grad():
+        expected = model.network(torch.from_numpy(square).float() / 127.5 - 1).sigmoid()[..., 12:36, :]
+    assert (model(images) - expected).abs().max() < 1e-5
+
+
 def test_from_python_in_three_lines(segmented: tuple[Path, Path]) -> None:
     run, data = segmented
     model = silodp.load(run, device="cpu")

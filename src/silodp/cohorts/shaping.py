@@ -144,6 +144,13 @@ def _inner(sides: tuple[int, ...], settings: FileCohort) -> tuple[int, int]:
     return max(1, round(height * size / longer)), max(1, round(width * size / longer))
 
 
+def seen_part(sides: tuple[int, ...], settings: FileCohort) -> tuple[slice, slice]:
+    """Where in the square of image_size an image of (height, width) lies: rows and columns."""
+    size, inner = settings.image_size or 0, _inner(sides, settings)
+    top, left = ((size - side) // 2 for side in inner)
+    return slice(top, top + inner[0]), slice(left, left + inner[1])
+
+
 def _padded(images: NDArray[Any], size: int) -> NDArray[Any]:
     """In the middle of a square, with nought on both sides."""
     gaps = [size - side for side in images.shape[-2:]]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from silodp.cohorts.cohort import Examples
 from silodp.cohorts.kinds import FileCohort
-from silodp.cohorts.shaping import prepare
+from silodp.cohorts.shaping import prepare, seen_part
 from silodp.cohorts.sources.folder import Folder
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
@@ -36,19 +36,17 @@ class Preparation:
 
     Attributes:
         settings: size, channels and storage, as the run's images had them.
-        converts: whether colour becomes grey or grey colour, as the experiment asked for; else refused.
         scaled: whether images are pictures, 0…255 or 0…1, that become −1…1; otherwise numbers are taken as
             they are, as a cohort from Python had them.
     """
 
     settings: FileCohort
-    converts: bool
     scaled: bool = True
 
     def __call__(self, images: NDArray[Any], name: str = "the images") -> Tensor:
         """(n, c, h, w) of bytes or of numbers 0…1, as the network takes them: (n, channels, size, size)."""
         channels, size = self.settings.channels, self.settings.image_size
-        if images.shape[1] != channels and not (self.converts and images.shape[1] in (1, 3)):
+        if images.shape[1] != channels:
             raise InputError(
                 f"{name}: {images.shape[1]} channels, and the model was trained on {channels}; "
                 f"give images of {channels}"
@@ -136,6 +134,9 @@ class Predictor(nn.Module):
         if self.target == "class":
             return logits.double().softmax(1).float()
         probable = logits.sigmoid()
+        if self.preparation.scaled:
+            rows, columns = seen_part(size, self.preparation.settings)
+            probable = probable[..., rows, columns]
         if tuple(probable.shape[-2:]) == tuple(size):
             return probable
         return nn.functional.interpolate(probable, tuple(size), mode="bilinear", antialias=True)
@@ -193,9 +194,8 @@ def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Prepara
     form: dict[str, Any] = {"image_size": facts["size"][0], "channels": facts["channels"]}
     if storage in ("uint8", "float16"):
         form["storage"] = storage
-    converts = isinstance(experiment.cohort, FileCohort) and experiment.cohort.channels is not None
     scaled = storage == "uint8" or isinstance(experiment.cohort, FileCohort)
-    return Preparation(own.model_copy(update=form), converts, scaled)
+    return Preparation(own.model_copy(update=form), scaled)
 
 
 def _outputs(facts: CohortFile) -> int:
