@@ -65,9 +65,8 @@ def test_pictures_get_masks_of_their_own_size_and_what_cannot_be_used_is_named(
         assert found.shape == (50, 80)
         assert set(np.unique(found)) <= {0, 255}
         assert 2 * ((found > 0) & mask).sum() / ((found > 0).sum() + mask.sum()) > 0.4
-    Image.fromarray(np.zeros((20, 20, 3), np.uint8) + np.arange(20, dtype=np.uint8)[:, None, None]).save(
-        tmp_path / "c.png"
-    )
+    coloured = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    Image.fromarray(coloured).save(tmp_path / "c.png")
     done = command_line("predict", run, tmp_path / "c.png", "--out", tmp_path / "colour")
     assert done.returncode == 2
     assert "c.png: 3 channels, and the model was trained on 1" in done.stderr
