@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
+import silodp
 from silodp.clipping import ClippingRule
 from silodp.cohorts.kinds import StoredCohort
 from silodp.experiment import PRESETS, RULES, Experiment, preset_names
@@ -23,7 +25,7 @@ def test_examples_are_ten_lines_at_most(code: str) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
 
 
-@pytest.mark.parametrize(("number", "written"), [(1, 'optimizer = "custom"'), (2, 'rule = "shrinking"')])
+@pytest.mark.parametrize(("number", "written"), [(2, 'optimizer = "custom"'), (3, 'rule = "shrinking"')])
 def test_an_own_optimizer_and_an_own_rule_run(
     number: int, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,8 +38,24 @@ def test_an_own_optimizer_and_an_own_rule_run(
     assert written in (tmp_path / "runs/demo-1/experiment.toml").read_text()
 
 
+def test_a_model_is_loaded_as_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = {
+        "rounds": 1,
+        "cohort.slices": 40,
+        "cohort.image_size": 32,
+        "model.features": 2,
+        "model.levels": 1,
+    }
+    silodp.train(Experiment.load("demo", small), out=tmp_path / "runs/mine", device="cpu")
+    exec(EXAMPLES[0], {"silodp": silodp, "images": np.zeros((5, 32, 32), np.uint8)})
+    assert "('1',) torch.Size([5, 1, 32, 32])" in capsys.readouterr().out
+
+
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    code = EXAMPLES[0]
+    code = EXAMPLES[1]
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
