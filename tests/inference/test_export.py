@@ -90,9 +90,9 @@ def test_the_card_and_the_model_file_say_what_they_are(segmented: tuple[Path, Pa
     assert "without differential privacy" in card
     assert "no medical device" in card
     with safe_open(run / "model.safetensors", "pt") as file:
-        facts = file.metadata()
+        facts = json.loads(file.metadata()["silodp"])
     assert facts["task"] == "segmentation"
-    assert json.loads(facts["preparation"]) == {
+    assert facts["preparation"] == {
         "channels": 1,
         "size": [32, 32],
         "storage": "uint8",

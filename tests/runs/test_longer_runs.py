@@ -228,7 +228,7 @@ def test_the_versions_stand_there_from_the_start_and_another_is_warned_of(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "save_checkpoint", at_the_start)
         with pytest.raises(Killed):
-            train(fresh, cohort=cohort, out=tmp_path / "run", device="cpu")
+            train(fresh.change(privacy__delta=0.01), cohort=cohort, out=tmp_path / "run", device="cpu")
     with caplog.at_level(logging.WARNING), pytest.raises(Killed):
         resume(tmp_path / "run", cohort=cohort, device="cpu", on_round=kill_after(1))
     assert caplog.text == ""

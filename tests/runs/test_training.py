@@ -44,7 +44,7 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
     names = {path.name for path in result.folder.iterdir()} - {".lock"}
     assert names == {
         "experiment.toml", "cohort.json", "metrics.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt",
-        "model.safetensors", "model-best.safetensors", "versions.json",
+        "model.safetensors", "model-best.safetensors", "versions.json", "MODEL_CARD.md",
     }  # fmt: skip
     rounds = lines(result.folder, "metrics.jsonl")
     assert [line["round"] for line in rounds] == [1, 2, 3] == [line["round"] for line in seen]

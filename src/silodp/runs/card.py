@@ -33,14 +33,14 @@ def model_facts(
         "storage",
         "classes",
     )
-    return {
-        "format": "pt",
+    facts = {
         "task": experiment.task,
         "network": experiment.model.kind,
-        "preparation": to_json({key: cohort[key] for key in keys} if cohort else None),
-        "silodp": version,
+        "preparation": {key: cohort[key] for key in keys} if cohort else None,
+        "version": version,
         "ledger": ledger,
     }
+    return {"silodp": to_json(facts)}  # one entry: safetensors writes several in any order
 
 
 def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) -> str:

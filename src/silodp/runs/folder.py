@@ -8,6 +8,7 @@
     checkpoint.pt       what the server needs to `resume`
     hospitals/          what each hospital needs: its optimizer states, un-noised, until the run is over
     summary.json        the result
+    MODEL_CARD.md       the model in words, for whoever gets it
     model.safetensors   the last round's model; model-best.safetensors the best on validation data
     tensorboard/        with --tensorboard; mlflow.json with --mlflow; report.html by `silodp report`
     privacy-statement.json, .sig    by `silodp privacy RUN --sign`
@@ -59,7 +60,8 @@ CHECKPOINT = {"identity", "ledger", "over", "state", "best"}
 RESTORE = "restore the file"
 
 _AFTER_A_CHECKPOINT = (
-    "cohort.json", "metrics.jsonl", "model.safetensors", "model-best.safetensors", "summary.json",
+    "cohort.json", "metrics.jsonl", "model.safetensors", "model-best.safetensors", "MODEL_CARD.md",
+    "summary.json",
 )  # fmt: skip
 """Written only when there has been a checkpoint."""
 _RESULTS = _AFTER_A_CHECKPOINT[2:]

@@ -294,9 +294,9 @@ class _Run:
             "ledger": ledger.head,
             "model": digest,
         }
-        folder.save_summary(summary)
         if described is not None:
             folder.save_card(model_card(self.experiment, summary, described))
+        folder.save_summary(summary)
         mean = {name: or_nan(value) for name, value in last["mean"].items()}
         self.parts.model.load(self.state.parameters)
         return Result(folder.path, epsilon, mean, summary, self.parts.model.module.eval())
