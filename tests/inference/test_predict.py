@@ -130,6 +130,8 @@ def test_from_python_in_three_lines(segmented: tuple[Path, Path]) -> None:
     assert model(images.astype(np.float32) / 255).allclose(found, atol=0.02)
     assert model(images.repeat(2, axis=1).repeat(2, axis=2)).shape == (4, 1, 2 * SIDE, 2 * SIDE)
     assert (model.classes, model.target) == (("1",), "mask")
+    with pytest.raises(InputError, match=r"int64 numbers that are not all 0…1; give bytes"):
+        model(images.astype(np.int64))
     with pytest.raises(InputError, match=r"shape \(1, 1, 1, 1, 1\); give"):
         model(np.zeros((1, 1, 1, 1, 1)))
 

@@ -57,6 +57,11 @@ class Preparation:
                     f"{name}: images of {images.shape[-2:]}, and the model takes {size} × {size}"
                 )
             return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+        if images.dtype != np.uint8 and not (images.size and images.min() >= 0 and images.max() <= 1):
+            raise InputError(
+                f"{name}: {images.dtype} numbers that are not all 0…1; give bytes 0…255 (uint8), or numbers "
+                "0…1"
+            )
         return torch.from_numpy(prepare(images, self.settings))
 
     @property
