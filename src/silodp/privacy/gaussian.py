@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
-from scipy.special import log_ndtr
 from torch import Tensor
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), exact for a μ-GDP mechanism (Balle and Wang 2018)."""
+    from scipy.special import log_ndtr
+
     if mu <= 0:
         return 0.0
     # Of one number: a run asks after every round, and tensors of one number take thirty times as long.
