@@ -70,6 +70,7 @@ def test_pictures_get_masks_of_their_own_size_and_what_cannot_be_used_is_named(
     done = command_line("predict", run, tmp_path / "c.png", "--out", tmp_path / "colour")
     assert done.returncode == 2
     assert "c.png: 3 channels, and the model was trained on 1" in done.stderr
+    assert not (tmp_path / "colour").exists()
     done = command_line("predict", run, tmp_path / "nowhere", "--out", tmp_path / "none")
     assert (done.returncode, (tmp_path / "none").exists()) == (2, False)
 
@@ -117,6 +118,34 @@ def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model.network(torch.from_numpy(square).float() / 127.5 - 1).sigmoid()[..., 12:36, :]
     assert (model(images) - expected).abs().max() < 1e-5
+    done = command_line(
+        "evaluate", tmp_path / "run", tmp_path / "files", "--json", "--set", f"cache={tmp_path}/new"
+    )
+    assert done.returncode == 0, done.stderr
+    padded = np.pad(masks, [(0, 0), (12, 12), (0, 0)])
+    with torch.no_grad():
+        marked = model.network(torch.from_numpy(square).float() / 127.5 - 1)[:, 0].numpy() > 0
+    dice = 2 * (marked & padded).sum((1, 2)) / (marked.sum((1, 2)) + padded.sum((1, 2)))
+    assert json.loads(done.stdout)["mean"]["dice"] == pytest.approx(dice.mean(), abs=1e-4)
+
+
+def test_labelled_files_that_cannot_be_read_are_not_passed_over(
+    segmented: tuple[Path, Path], tmp_path: Path
+) -> None:
+    images, masks = discs(3, np.random.default_rng(6))
+    for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        for folder, pixels in (("images", image), ("masks", mask.astype(np.uint8) * 255)):
+            (tmp_path / "files" / folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / "files" / folder / f"{number}.png")
+    (tmp_path / "files/images/1.png").write_bytes(b"\x89PNG\r\n")
+    options = ["--json", "--set", f"cache={tmp_path / 'cache'}"]
+    done = command_line("evaluate", segmented[0], tmp_path / "files", *options)
+    assert done.returncode == 2
+    assert "1 thing cannot be used" in done.stderr
+    done = command_line(
+        "evaluate", segmented[0], tmp_path / "files", *options, "--set", "skip_unreadable=true"
+    )
+    assert json.loads(done.stdout)["tried"] == {"all": {"images": 2, "patients": None}}, done.stderr
 
 
 def test_from_python_in_three_lines(segmented: tuple[Path, Path]) -> None:

@@ -112,6 +112,16 @@ def test_a_run_says_how_and_gives_both_figures_where_it_matters(
     assert (plain["last"]["batch"], plain["last"]["other"]) == ("any", None)
 
 
+def test_an_own_network_that_mixes_images_is_noticed_in_a_run(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    found = train(
+        experiment.change(rounds=1), cohort=cohort, model=Centred(), out=tmp_path / "run", device="cpu"
+    )
+    assert found.summary["test"]["last"]["batch"] == "image"
+    assert found.summary["test"]["last"]["other"] is not None
+
+
 def test_a_network_that_cannot_take_one_image_is_refused_before_anything_is_spent(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:

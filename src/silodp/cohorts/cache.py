@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from silodp.cohorts.store import ABANDONED, open_store
+from silodp.cohorts.store import open_store, sweep
 from silodp.errors import InputError
 from silodp.files import read_json
 
@@ -55,9 +54,7 @@ def clear(cache: Path) -> list[Entry]:
     for entry in removed:
         shutil.rmtree(entry.folder, ignore_errors=True)
     shutil.rmtree(cache / "seen", ignore_errors=True)
-    for left in cache.glob(".part-*"):
-        if time.time() - left.stat().st_mtime > ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+    sweep(cache)
     return removed
 
 

@@ -61,6 +61,15 @@ def first_line(error: Exception, *files: Path) -> str:
     return said
 
 
+def why_unreadable(error: Exception) -> str:
+    """In one line; a decoder raises anything at all on a broken file."""
+    if isinstance(error, Unreadable):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
+    return f"cannot be read ({first_line(error)})"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that cannot be used, and why."""

@@ -101,11 +101,14 @@ class Findings:
         }
 
 
-def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None, list[str]]:
+def recognise(
+    given: Mapping[str, Any], usual: Mapping[str, Any] | None = None
+) -> tuple[StoredCohort, Catalogue | None, list[str]]:
     """What lies at `given["path"]`: the first kind whose `scan` finds something there, if none is named.
 
     Args:
         given: settings of the section `cohort`, with a path.
+        usual: settings that hold where `given` says nothing, for kinds that have them.
 
     Returns:
         The settings; what was found, None where it is prepared; and why a csv that lies there was not used.
@@ -115,7 +118,7 @@ def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None,
         raise InputError(f"{path}: nothing is there")
     found: dict[str, tuple[StoredCohort, Catalogue | None]] = {}
     reasons: dict[str, InputError] = {}
-    for settings in _candidates(given, path):
+    for settings in _candidates(given, path, usual or {}):
         try:
             catalogue = look(settings) if isinstance(settings, FileCohort) else None
             found[settings.kind] = settings, catalogue
@@ -142,7 +145,7 @@ def recognise(given: Mapping[str, Any]) -> tuple[StoredCohort, Catalogue | None,
     return settings, catalogue, [] if used else doubts
 
 
-def _candidates(given: Mapping[str, Any], path: Path) -> list[StoredCohort]:
+def _candidates(given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]) -> list[StoredCohort]:
     """The kinds that could read what lies there, or the one that is named, with the settings given."""
     known = [kind for kind in CohortSettings.known.values() if issubclass(kind, StoredCohort)]
     kinds: list[type[StoredCohort]] = []
@@ -163,7 +166,8 @@ def _candidates(given: Mapping[str, Any], path: Path) -> list[StoredCohort]:
     candidates = []
     for kind in kinds:
         try:
-            candidates.append(kind.given({**given, "kind": kind.name()}))
+            own = {name: value for name, value in usual.items() if name in kind.model_fields}
+            candidates.append(kind.given({**own, **given, "kind": kind.name()}))
         except InputError:
             if kind is kinds[-1] and not candidates:
                 raise  # no kind has such settings

@@ -42,12 +42,17 @@ class UnfitFile(InputError):
 def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
+    refuse_unusable(store, settings)
+    return assemble(store, place_store(store, settings))
+
+
+def refuse_unusable(store: Store, settings: StoredCohort) -> None:
+    """Where something cannot be used and nobody said to leave it out, or where masks can mean two things."""
     # What is prepared was decided on where it was prepared.
     accepted = not isinstance(settings, FileCohort) or settings.skip_unreadable
     if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
     _refuse_doubtful_masks(store, settings)
-    return assemble(store, place_store(store, settings))
 
 
 def read_store(
@@ -81,11 +86,8 @@ def prepare(
     out.chmod(0o700)  # these are patients' images
     build_store(catalogue, settings, out, on_read)
     store = open_store(out)
-    if not store.rows or (store.problems and not settings.skip_unreadable):
-        shutil.rmtree(out)
-        raise InputError(_refusal(store.problems, settings))
     try:
-        _refuse_doubtful_masks(store, settings)
+        refuse_unusable(store, settings)
     except InputError:
         shutil.rmtree(out)
         raise

@@ -32,7 +32,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable, at_fault, first_line
+from silodp.cohorts.catalogue import (
+    Catalogue,
+    OnRead,
+    Problem,
+    Row,
+    Scan,
+    Unreadable,
+    at_fault,
+    why_unreadable,
+)
 from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.shaping import Shaped, shape
@@ -92,7 +101,7 @@ def cached_store(
             return store
     except (OSError, ValueError, KeyError, TypeError):
         pass  # new, or damaged: decode
-    _sweep(cache)
+    sweep(cache)
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
     try:
         hashes = build_store(catalogue, settings, unfinished, on_read)
@@ -248,13 +257,10 @@ def _decode(
                 refuse_special(path, catalogue.root)
                 hashes[str(path)] = _sha256(path)
         return scan, shape(catalogue.read(scan), settings), hashes
-    except Unreadable as error:
-        name = scan.name if error.file is None else _below(error.file, catalogue.root)
-        return scan, Problem(name, str(error)), hashes
-    except MemoryError:
-        return scan, Problem(scan.name, "it needs more memory than there is"), hashes
-    except Exception as error:  # a decoder raises anything at all on a broken file
-        return scan, Problem(scan.name, f"cannot be read ({first_line(error)})"), hashes
+    except Exception as error:
+        fault = error.file if isinstance(error, Unreadable) else None
+        name = scan.name if fault is None else _below(fault, catalogue.root)
+        return scan, Problem(name, why_unreadable(error)), hashes
 
 
 def _can_now_be_read(store: Store, catalogue: Catalogue, settings: FileCohort) -> bool:
@@ -332,8 +338,8 @@ def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
     return {"dtype": like.dtype.name, "shape": [count, *like.shape[1:]]}
 
 
-def _sweep(cache: Path) -> None:
-    """Removes what a kill left behind."""
+def sweep(cache: Path) -> None:
+    """Removes what a kill left behind in a cache, but nothing that another process is decoding now."""
     for left in cache.glob(".part-*"):
         with contextlib.suppress(FileNotFoundError):  # whoever made it may just have finished
             if time.time() - left.stat().st_mtime > ABANDONED:

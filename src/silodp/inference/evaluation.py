@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +12,15 @@ import torch
 
 from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.inspection import recognise
-from silodp.cohorts.loading import read_store
+from silodp.cohorts.loading import read_store, refuse_unusable
 from silodp.cohorts.people import codes, people_of
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
-from silodp.files import write_atomically
 from silodp.inference.predictor import Predictor
 from silodp.noise.streams import derive_seed
 from silodp.runs.record import test_record
 from silodp.runs.schema import ModelTest
+from silodp.tables import write_csv
 from silodp.tasks import task_named
 from silodp.tasks.scores import Scores, score
 
@@ -42,10 +40,10 @@ def evaluate_files(
     """
     if out is not None and out.exists():
         raise InputError(f"--out {out}: exists already; give a new file")
-    own = predictor.preparation.settings
-    form = {"image_size": own.image_size, "channels": own.channels, "storage": own.storage}
-    settings, catalogue, _ = recognise({**form, **given})
+    form = predictor.preparation.settings.model_dump(include={"image_size", "channels", "storage", "fit"})
+    settings, catalogue, _ = recognise(given, form)
     store = read_store(settings, on_read, catalogue)
+    refuse_unusable(store, settings)
     _refuse_other_data(predictor, store, str(given["path"]))
     people = people_of(store.rows, settings)
     groups: dict[str, list[int]] = defaultdict(list)
@@ -53,7 +51,7 @@ def evaluate_files(
         groups[row.hospital or EVERYONE].append(number)
     task, seed = task_named(predictor.experiment.task), predictor.experiment.seed
     scores: dict[str, Scores] = {}
-    rows: list[list[Any]] = []
+    rows: list[dict[str, Any]] = []
     for hospital, mine in sorted(groups.items()):
         targets = torch.from_numpy(np.asarray(store.targets[mine]))
         logits = predictor.logits(torch.from_numpy(np.array(store.images[mine])))
@@ -61,24 +59,18 @@ def evaluate_files(
         patients = None if (known < 0).any() else torch.from_numpy(codes(known.tolist()))
         scores[hospital] = score(task, logits, targets, patients, derive_seed(seed, "bootstrap", hospital))
         if out is not None:
-            alone = [task.metrics(logits[one : one + 1], targets[one : one + 1]) for one in range(len(mine))]
-            rows += [
-                [hospital, store.rows[number].name, *(f"{value:.6f}" for value in found.values())]
-                for number, found in zip(mine, alone, strict=True)
-            ]
+            for one, number in enumerate(mine):
+                alone = task.metrics(logits[one : one + 1], targets[one : one + 1])
+                each = {name: f"{value:.6f}" for name, value in alone.items()}
+                rows.append({"hospital": hospital, "image": store.rows[number].name, **each})
     if out is not None:
-        names = next(iter(scores.values())).values
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([["hospital", "image", *names], *rows])
-        write_atomically(out, text.getvalue().encode())
+        write_csv(out, rows)
     mixes = predictor.mixes_images(torch.from_numpy(np.array(store.images[:2])))
     batch = predictor.experiment.evaluation.batch
     return test_record(predictor.round, scores, batch if mixes else "any", None)
 
 
 def _refuse_other_data(predictor: Predictor, store: Store, path: str) -> None:
-    if not store.rows:
-        raise InputError(f"{path}: no image can be used; `silodp data check {path}` says why")
     if store.target != predictor.target:
         words = {"mask": "masks", "class": "classes"}
         raise InputError(

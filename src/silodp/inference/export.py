@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from silodp.errors import InputError
-from silodp.files import refuse_filled, replacing, write_atomically
-from silodp.inference.predictor import Predictor
+from silodp.files import refuse_filled, replacing, to_json, write_atomically
+from silodp.inference.predictor import Predictor, output_count
 from silodp.models.kinds import OwnNetwork
 from silodp.runs.folder import RunFolder
 from silodp.runs.schema import Summary, or_nan
@@ -100,12 +99,11 @@ def _monai(predictor: Predictor, run: Path, out: Path) -> str:
         raise InputError(
             f"--format monai: model.kind = {experiment.model.kind} is known to Python only; use torch"
         )
-    outputs = max(2, len(predictor.classes)) if predictor.target == "class" else len(predictor.classes)
     network = {
         "_target_": "silodp.inference.export.bundled_network",
         "settings": experiment.model.model_dump(mode="json"),
         "channels": settings.channels,
-        "outputs": outputs,
+        "outputs": output_count(predictor.target, predictor.classes),
     }
     inference = {
         "imports": ["$import torch"],
@@ -118,8 +116,10 @@ def _monai(predictor: Predictor, run: Path, out: Path) -> str:
     }
     for folder in ("configs", "models", "docs"):
         (out / folder).mkdir(parents=True)
-    write_atomically(out / "configs/metadata.json", _json(_metadata(predictor, run)))
-    write_atomically(out / "configs/inference.json", _json(inference))
+    write_atomically(
+        out / "configs/metadata.json", (to_json(_metadata(predictor, run), indent=1) + "\n").encode()
+    )
+    write_atomically(out / "configs/inference.json", (to_json(inference, indent=1) + "\n").encode())
     _torch(predictor, run, out / "models/model.pt")
     card = run / "MODEL_CARD.md"
     write_atomically(out / "docs/README.md", card.read_bytes() if card.is_file() else b"")
@@ -195,10 +195,6 @@ def _summary(run: Path) -> Summary:
     if found is None:
         raise InputError(f"{run}: the run is not finished; finish it with `silodp resume {run}`")
     return found
-
-
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n").encode()
 
 
 FORMS: dict[str, Callable[[Predictor, Path, Path], str]] = {"onnx": _onnx, "monai": _monai, "torch": _torch}

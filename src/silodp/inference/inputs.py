@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Problem, Scan, Unreadable
+from silodp.cohorts.catalogue import Scan, Unreadable
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom
 from silodp.cohorts.sources.medmnist import SPLITS
@@ -60,7 +59,7 @@ def read_images(name: str, path: Path, settings: FileCohort) -> Input:
     """The images of one file, as in training but for size and channels.
 
     Raises:
-        Unreadable: why the file cannot be used.
+        Exception: why the file cannot be used; a decoder raises anything at all on a broken file.
     """
     if path.suffix.lower() == ".npz":
         return _arrays(name, path)
@@ -73,15 +72,6 @@ def read_images(name: str, path: Path, settings: FileCohort) -> Input:
         frames = read_dicom(scan, settings.channels, head=settings.head)
         return Input(name, path, frames.images, tuple(row.name for row in frames.rows))
     return Input(name, path, read_picture(path)[None], (name,))
-
-
-def each_input(root: Path, settings: FileCohort) -> Iterator[Input | Problem]:
-    """Every file at a path, read one after the other; what cannot be used is named."""
-    for name, path in find_images(root):
-        try:
-            yield read_images(name, path, settings)
-        except Unreadable as error:
-            yield Problem(name, str(error))
 
 
 def _is_image(path: Path) -> bool:

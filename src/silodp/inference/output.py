@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Problem
-from silodp.cohorts.sources.nifti import NIFTI
+from silodp.cohorts.catalogue import Problem, why_unreadable
+from silodp.cohorts.contact_sheet.thumbnail import draw, png_bytes
+from silodp.cohorts.sources.limits import refuse_special
+from silodp.cohorts.sources.pairing import without_ending
 from silodp.errors import InputError
 from silodp.files import private_folder, refuse_filled, write_atomically
-from silodp.inference.inputs import Input, each_input, find_images
+from silodp.inference.inputs import Input, find_images, read_images
 from silodp.inference.predictor import Predictor
+from silodp.tables import write_csv
 
 THRESHOLD = 0.5  # of a mask's probability, as in the tests of a run
 
@@ -40,32 +42,36 @@ def predict_files(
         What could not be used, and why.
     """
     refuse_filled(out)
-    total, problems = len(find_images(root)), []
-    private_folder(out)
-    rows: list[list[Any]] = []
-    for done, found in enumerate(each_input(root, predictor.preparation.settings), start=1):
-        if isinstance(found, Problem):
-            problems.append(found)
+    found, problems = find_images(root), []
+    rows: list[dict[str, Any]] = []
+    for done, (name, path) in enumerate(found, start=1):
+        try:
+            refuse_special(path, root if root.is_dir() else None)
+            one = read_images(name, path, predictor.preparation.settings)
+            probable = predictor.probabilities(one.images).numpy()
+        except Exception as error:
+            problems.append(Problem(name, why_unreadable(error)))
         else:
-            probable = predictor(found.images, found.name).numpy()
+            private_folder(out)
             if predictor.target == "class":
-                rows += _rows(found, probable, predictor.classes)
+                rows += _rows(one, probable, predictor.classes)
             else:
-                _write_masks(found, probable > THRESHOLD, predictor.classes, out)
+                _write_masks(one, probable > THRESHOLD, predictor.classes, out)
             if overlays:
-                _draw(found, probable > THRESHOLD if predictor.target == "mask" else None, out / "overlays")
+                _draw(one, probable > THRESHOLD if predictor.target == "mask" else None, out / "overlays")
         if on_progress is not None:
-            on_progress(done, total)
-    if predictor.target == "class":
-        _write_csv(out / "predictions.csv", ["image", "predicted", *predictor.classes], rows)
-    if len(problems) == total:
+            on_progress(done, len(found))
+    if len(problems) == len(found):
         raise InputError(f"{root}: no image can be used; {'; '.join(map(str, problems[:3]))}")
+    if predictor.target == "class":
+        write_csv(out / "predictions.csv", rows)
     return problems
 
 
-def _rows(found: Input, probable: NDArray[Any], classes: Sequence[str]) -> Iterator[list[Any]]:
+def _rows(found: Input, probable: NDArray[Any], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name, shares in zip(found.names, probable, strict=True):
-        yield [name, classes[int(shares.argmax())], *(f"{share:.6f}" for share in shares)]
+        each = {label: f"{share:.6f}" for label, share in zip(classes, shares, strict=False)}
+        yield {"image": name, "predicted": classes[int(shares.argmax())], **each}
 
 
 def _write_masks(found: Input, masks: NDArray[np.bool_], classes: Sequence[str], out: Path) -> None:
@@ -79,7 +85,7 @@ def _write_masks(found: Input, masks: NDArray[np.bool_], classes: Sequence[str],
         for name, of_image in zip(found.names, masks, strict=True):
             for mask, label in zip(of_image, classes, strict=False):
                 folder = out if len(of_image) == 1 else out / _plain(label)
-                _write(folder / f"{_stem(name)}.png", _png(mask.astype(np.uint8) * 255))
+                _write(folder / f"{_stem(name)}.png", png_bytes(mask.astype(np.uint8) * 255))
 
 
 def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
@@ -93,11 +99,11 @@ def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
 
     image = load_volume(found.path)
     upright = nibabel.as_closest_canonical(image)
-    labels = np.zeros((upright.shape[2], *masks.shape[-2:]), np.uint8)
+    seen = np.zeros((len(masks), *masks.shape[-2:]), np.uint8)
     for number in range(masks.shape[1]):
-        labels[list(found.slices or ())] = np.where(
-            masks[:, number], number + 1, labels[list(found.slices or ())]
-        )
+        seen[masks[:, number]] = number + 1
+    labels = np.zeros((upright.shape[2], *masks.shape[-2:]), np.uint8)
+    labels[list(found.slices or ())] = seen
     turned = nibabel.Nifti1Image(from_seen(labels), upright.affine)
     back = orientations.ornt_transform(
         orientations.io_orientation(upright.affine), orientations.io_orientation(image.affine)
@@ -109,27 +115,9 @@ def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
 
 
 def _draw(found: Input, masks: NDArray[np.bool_] | None, out: Path) -> None:
-    from silodp.cohorts.contact_sheet.thumbnail import draw, png_bytes
-
     for number, name in enumerate(found.names):
         pixels = draw(found.images[number], None if masks is None else masks[number], 1024)
         _write(out / f"{_stem(name)}.png", png_bytes(pixels))
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
-
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "png")
-    return content.getvalue()
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -140,8 +128,7 @@ def _write(path: Path, content: bytes) -> None:
 def _stem(name: str) -> str:
     """A file's name without its ending, which a number of several images follows."""
     file, _, number = name.partition("#")
-    ending = next((each for each in NIFTI if file.lower().endswith(each)), PurePosixPath(file).suffix)
-    return file[: len(file) - len(ending)] + (f"-{number}" if number else "")
+    return without_ending(file) + (f"-{number}" if number else "")
 
 
 def _plain(label: str) -> str:

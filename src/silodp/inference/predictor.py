@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from silodp.cohorts.catalogue import Unreadable
 from silodp.cohorts.cohort import Examples
-from silodp.cohorts.kinds import FileCohort
+from silodp.cohorts.kinds import FileCohort, StoredCohort
 from silodp.cohorts.shaping import prepare, seen_part
 from silodp.cohorts.sources.folder import Folder
 from silodp.errors import InputError
@@ -21,7 +22,7 @@ from silodp.experiment import ResolvedExperiment
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.runs.build import device_named
-from silodp.runs.fitting import network_for
+from silodp.runs.fitting import load_values, network_for
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.schema import CohortFile
 from silodp.tasks import task_named
@@ -43,24 +44,25 @@ class Preparation:
     settings: FileCohort
     scaled: bool = True
 
-    def __call__(self, images: NDArray[Any], name: str = "the images") -> Tensor:
-        """(n, c, h, w) of bytes or of numbers 0…1, as the network takes them: (n, channels, size, size)."""
+    def __call__(self, images: NDArray[Any]) -> Tensor:
+        """(n, c, h, w) of bytes or of numbers 0…1, as the network takes them: (n, channels, size, size).
+
+        Raises:
+            Unreadable: why they cannot be taken.
+        """
         channels, size = self.settings.channels, self.settings.image_size
         if images.shape[1] != channels:
-            raise InputError(
-                f"{name}: {images.shape[1]} channels, and the model was trained on {channels}; "
+            raise Unreadable(
+                f"{images.shape[1]} channels, and the model was trained on {channels}; "
                 f"give images of {channels}"
             )
         if not self.scaled:
             if images.shape[-2:] != (size, size):
-                raise InputError(
-                    f"{name}: images of {images.shape[-2:]}, and the model takes {size} × {size}"
-                )
+                raise Unreadable(f"images of {images.shape[-2:]}, and the model takes {size} × {size}")
             return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
         if images.dtype != np.uint8 and not (images.size and images.min() >= 0 and images.max() <= 1):
-            raise InputError(
-                f"{name}: {images.dtype} numbers that are not all 0…1; give bytes 0…255 (uint8), or numbers "
-                "0…1"
+            raise Unreadable(
+                f"{images.dtype} numbers that are not all 0…1; give bytes 0…255 (uint8), or numbers 0…1"
             )
         return torch.from_numpy(prepare(images, self.settings))
 
@@ -101,13 +103,11 @@ class Predictor(nn.Module):
         self._trainer = trainer
         self.round = round_
 
-    @torch.no_grad()
-    def forward(self, images: ArrayOrTensor, name: str = "the images") -> Tensor:
+    def forward(self, images: ArrayOrTensor) -> Tensor:
         """What the model says of plain images, each judged by itself.
 
         Args:
             images: (h, w), (n, h, w) or (n, channels, h, w); bytes 0…255, or numbers 0…1.
-            name: of the images, for what is refused.
 
         Returns:
             Probabilities on the CPU: (n, classes), or (n, masks, h, w) in the images' own size.
@@ -116,11 +116,19 @@ class Predictor(nn.Module):
         if array.ndim in (2, 3):
             array = array.reshape(-1, 1, *array.shape[-2:])
         if array.ndim != 4:
-            raise InputError(f"{name}: shape {array.shape}; give (h, w), (n, h, w) or (n, channels, h, w)")
-        found = [
-            self.of_prepared(self.preparation(array[first : first + AT_ONCE], name), array.shape[-2:])
-            for first in range(0, len(array), AT_ONCE)
-        ]
+            raise InputError(f"images: shape {array.shape}; give (h, w), (n, h, w) or (n, channels, h, w)")
+        try:
+            return self.probabilities(array)
+        except Unreadable as error:
+            raise InputError(f"images: {error}") from None
+
+    @torch.no_grad()
+    def probabilities(self, images: NDArray[Any]) -> Tensor:
+        """As `forward`, of (n, channels, h, w); raises `Unreadable` where these cannot be taken."""
+        found = []
+        for first in range(0, len(images), AT_ONCE):
+            logits = self.logits(self.preparation(images[first : first + AT_ONCE]))
+            found.append(self._probable(logits, images.shape[-2:]))
         return torch.cat(found)
 
     def logits(self, prepared: Tensor) -> Tensor:
@@ -134,8 +142,7 @@ class Predictor(nn.Module):
         """Whether its prediction for an image depends on the others of a batch of images like these."""
         return self._trainer.mixes_images(images)
 
-    def of_prepared(self, prepared: Tensor, size: tuple[int, ...]) -> Tensor:
-        logits = self.logits(prepared)
+    def _probable(self, logits: Tensor, size: tuple[int, ...]) -> Tensor:
         if self.target == "class":
             return logits.double().softmax(1).float()
         probable = logits.sigmoid()
@@ -167,11 +174,11 @@ def load(
     """
     folder = Path(run)
     experiment, facts = read_experiment(folder), RunFolder(folder).cohort()
-    path = folder / MODELS[which]
-    if facts is None or not path.is_file():
+    if facts is None:
         raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
-    network = model if model is not None else network_for(experiment, facts["channels"], _outputs(facts))
-    load_values(network, path)
+    outputs = output_count(facts["target"], facts["classes"])
+    network = model if model is not None else network_for(experiment, facts["channels"], outputs)
+    load_values(network, folder / MODELS[which])
     trainer = LocalTrainer(
         FlatModel(network, device_named(device)), task_named(experiment.task), experiment.local, None,
         experiment.evaluation,
@@ -182,16 +189,6 @@ def load(
     return Predictor(trainer, preparation_of(experiment, facts), classes, experiment, round_)
 
 
-def load_values(network: nn.Module, path: Path) -> None:
-    """Fills a network with the values of a model file, in place."""
-    from safetensors.torch import load_file
-
-    try:
-        network.load_state_dict(load_file(path))
-    except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
-        raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
-
-
 def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Preparation:
     """How the run's images came to be what the network saw."""
     own = experiment.cohort if isinstance(experiment.cohort, FileCohort) else Folder()
@@ -199,9 +196,10 @@ def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Prepara
     form: dict[str, Any] = {"image_size": facts["size"][0], "channels": facts["channels"]}
     if storage in ("uint8", "float16"):
         form["storage"] = storage
-    scaled = storage == "uint8" or isinstance(experiment.cohort, FileCohort)
+    scaled = storage == "uint8" or isinstance(experiment.cohort, StoredCohort)
     return Preparation(own.model_copy(update=form), scaled)
 
 
-def _outputs(facts: CohortFile) -> int:
-    return max(2, len(facts["classes"])) if facts["target"] == "class" else len(facts["classes"])
+def output_count(target: str, classes: Sequence[object]) -> int:
+    """Of the network: one a mask, or one a class, of which there are at least two."""
+    return max(2, len(classes)) if target == "class" else len(classes)

@@ -149,17 +149,22 @@ class LocalTrainer:
     def mixes_images(self, images: Tensor) -> bool:
         """Whether the network's answer for an image depends on others of its batch: found out once.
 
-        By its norm layers, or by what it says of the first image alone and beside the second.
+        By its norm layers, or by what it says of the first image alone and beside the second; of one image
+        alone nothing can be found out.
         """
-        if self._mixes is None:
-            layers = self.model.module.modules()
-            self._mixes = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in layers)
-            if not self._mixes and len(images) > 1:
-                self.model.module.eval()
-                alone, beside = self._predict(images[:1])[0], self._predict(images[:2])[0]
-                rounding = 1e-3 if self.device.type == "cpu" else 5e-2  # of bfloat16
-                self._mixes = bool((alone - beside).abs().max() > rounding * (1 + alone.abs().max()))
-        return self._mixes
+        if self._mixes is None and normalises_over_batch(self.model.module):
+            self._mixes = True
+        if self._mixes is None and len(images) > 1:
+            self.model.module.eval()
+            alone, beside = self._predict(images[:1])[0], self._predict(images[:2])[0]
+            rounding = 1e-3 if self.device.type == "cpu" else 5e-2  # of bfloat16
+            self._mixes = bool((alone - beside).abs().max() > rounding * (1 + alone.abs().max()))
+        return bool(self._mixes)
+
+
+def normalises_over_batch(module: nn.Module) -> bool:
+    """Whether it has BatchNorm, which keeps no statistics here and takes those of each batch."""
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
 def _contiguous_after_frozen_layers(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:

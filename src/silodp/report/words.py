@@ -10,7 +10,7 @@ from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
 from silodp.runs.schema import CohortFile, ModelTest
-from silodp.runs.wording import describe_baseline, describe_test, show_epsilon
+from silodp.runs.wording import describe_baseline, describe_certainty, show_epsilon
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -180,8 +180,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
 
 def _certainty(run: Run, test: ModelTest) -> str:
     """How sure a test figure is, and what it rests on."""
-    first, *more = describe_test(test, run.headline)
-    return ". ".join(sentence(text).rstrip(".") for text in (first.partition(", ")[2] or first, *more))
+    return ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, run.headline))
 
 
 def _baseline(run: Run) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 from torch import nn
 
 from silodp.cohorts import Cohort
+from silodp.cohorts.catalogue import first_line
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.local.parameters import Snapshot
 from silodp.local.trainable import freeze_all_but
-from silodp.local.trainer import LocalTrainer, network_input
+from silodp.local.trainer import LocalTrainer, network_input, normalises_over_batch
 from silodp.tasks import Task, task_named
 
 
@@ -42,16 +43,21 @@ def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Modul
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
     """The network of a run as its last round left it."""
+    network = named_network(experiment, cohort)
+    load_values(network, run / "model.safetensors")
+    return network
+
+
+def load_values(network: nn.Module, path: Path) -> None:
+    """Fills a network with the values of a run's model file, in place."""
     from safetensors.torch import load_file
 
-    network, path = named_network(experiment, cohort), run / "model.safetensors"
     if not path.is_file():
-        raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {run}`")
+        raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {path.parent}`")
     try:
         network.load_state_dict(load_file(path))
     except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
         raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
-    return network
 
 
 def refuse_other_targets(cohort: Cohort, task: Task) -> None:
@@ -82,7 +88,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
         raise
     except Exception as error:  # whatever a user's own network raises
         size = tuple(examples.images.shape[1:])
-        why = next(iter(str(error).splitlines()), type(error).__name__)
+        why = first_line(error)
         raise InputError(
             f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
         ) from None
@@ -103,15 +109,15 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
 
 def _refuse_alone(trainer: LocalTrainer, cohort: Cohort) -> None:
     """Where models are tested on one image at a time, the network must be able to take one."""
-    image = cohort.hospitals[0].train[:1].to(trainer.device).images
-    batch = trainer.evaluation.batch
-    if batch == "hospital" or not trainer.mixes_images(image):
+    batch, module = trainer.evaluation.batch, trainer.model.module
+    if batch == "hospital" or not normalises_over_batch(module):
         return
-    trainer.model.module.eval()
+    image = cohort.hospitals[0].train[:1].to(trainer.device).images
+    module.eval()
     try:
         trainer.forward(network_input(image))
     except Exception as error:  # BatchNorm over a single number, or whatever a user's own network raises
-        why = next(iter(str(error).splitlines()), type(error).__name__)
+        why = first_line(error)
         raise InputError(
             f"evaluation.batch = {batch}: the network cannot take one image at a time ({why}); "
             "set model.norm=group, larger images, or evaluation.batch=hospital"

@@ -129,8 +129,8 @@ def not_covered(
         cohort: what is known of the data; None before the run has written cohort.json.
     """
     notes = [
-        "validation and test metrics (metrics.jsonl, summary.json), and the choice of the best round by them "
-        "(model-best.safetensors)",
+        "validation and test metrics (metrics.jsonl, summary.json, MODEL_CARD.md), and the choice of the "
+        "best round by them (model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
         "until the run is over: hospitals/, un-noised optimizer moments and secrets of noise, and "
         "checkpoint.pt, the secret of the draws",

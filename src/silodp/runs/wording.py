@@ -78,15 +78,17 @@ def tested_on(test: ModelTest) -> tuple[int, int | None]:
 
 
 def describe_test(test: ModelTest, headline: str) -> list[str]:
+    """A test figure and what it rests on; and warnings."""
+    first, *more = describe_certainty(test, headline)
+    return [f"{headline} {or_nan(test['mean'].get(headline)):.3f}, {first}", *more]
+
+
+def describe_certainty(test: ModelTest, headline: str) -> list[str]:
     """What a test figure rests on: its interval, on whom, how the network saw the images; and warnings."""
     images, patients = tested_on(test)
     edges = show_interval(test["intervals"]["mean"].get(headline))
     whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")
-    lines = [
-        f"{headline} {or_nan(test['mean'].get(headline)):.3f}"
-        + (f", 95 % interval {edges}" if edges else "")
-        + f"; {whom}, {SEEN[test['batch']]}"
-    ]
+    lines = [(f"95 % interval {edges}; " if edges else "") + f"{whom}, {SEEN[test['batch']]}"]
     if other := test["other"]:
         lines.append(
             f"{SEEN[other['batch']]} the same model has {headline} "

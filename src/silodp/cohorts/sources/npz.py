@@ -16,7 +16,7 @@ from typing import IO, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable
+from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable, first_line
 from silodp.cohorts.kinds import MaskSettings
 from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
@@ -136,7 +136,7 @@ def open_arrays(path: Path) -> Iterator[Arrays]:
     except MemoryError:
         raise InputError(f"cohort.path = {path}: it needs more memory than there is") from None
     except Exception as error:  # zipfile, zlib and NumPy each raise their own kinds on damaged files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise InputError(f"cohort.path = {path}: cannot be read as an npz file ({reason})") from None
 
 
