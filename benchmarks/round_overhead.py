@@ -69,7 +69,7 @@ def main(words: list[str]) -> None:
             started = time.perf_counter()
             run.save(folder, ledger)
             saved = time.perf_counter()
-            run.engine.evaluate(run.state.parameters, "validation", thorough=False)
+            run.engine.evaluate(run.state.model, "validation", thorough=False)
             validated = time.perf_counter()
             if number == 0:
                 continue  # the first round warms up the kernels of both

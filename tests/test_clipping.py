@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from silodp.clipping import ClippingRule
+from silodp.clipping import ClippingRule, RehearsedClipping
 from silodp.local.clip import clip_factor, norm
 
 
@@ -108,8 +108,8 @@ def test_first_bounds() -> None:
 
 
 def test_median_bound_is_the_median_up_to_25() -> None:
-    assert rule("median").rehearsed_bound(torch.tensor([9.0, 1.0, 4.0])) == 4.0
-    assert rule("median").rehearsed_bound(torch.tensor([30.0, 24.0, 90.0])) == 25.0
+    assert rule("median").bound_of(torch.tensor([9.0, 1.0, 4.0])) == 4.0
+    assert rule("median").bound_of(torch.tensor([30.0, 24.0, 90.0])) == 25.0
 
 
 def test_all_below_shrinks_and_none_below_grows() -> None:
@@ -154,3 +154,18 @@ def test_update_and_bits_together_cost_one_round(z: float, share: float) -> None
 
 def test_no_noise_has_nothing_to_share() -> None:
     assert rule("quantile").multipliers(0.0) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("z", "hospitals", "numbers"), [(4.86, 6, 1481), (1.83, 20, 1698), (0.5, 3, 9)])
+def test_a_rehearsed_bound_makes_the_noise_as_large_as_rehearsed(
+    z: float, hospitals: int, numbers: int
+) -> None:
+    """By simulation: the norm of the noise on the mean of a round."""
+    rehearsed = rule("rehearsed", noise=1.5)
+    assert isinstance(rehearsed, RehearsedClipping)
+    bound = rehearsed.bound_for(z, hospitals, numbers)
+    chance = torch.Generator().manual_seed(0)
+    norms = (torch.randn(400, numbers, generator=chance) * z * bound / hospitals).norm(dim=1)
+    assert float(norms.square().mean().sqrt()) == pytest.approx(
+        1.5, rel=6 / math.sqrt(2 * 400 * numbers) + 1e-3
+    )

@@ -1,5 +1,6 @@
 """Settings: every mistake is named with its field, its value and the way out."""
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -388,3 +389,30 @@ def test_a_resolved_experiment_leaves_nothing_open(setting: str) -> None:
     assert not isinstance(Experiment.build(tree), ResolvedExperiment)
     with pytest.raises(InputError, match=rf"{setting}: a run's experiment says every number; restore it"):
         ResolvedExperiment.build(tree)
+
+
+@pytest.mark.parametrize("rounds", [1, 20, 77])
+@pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 0.92), (8.0, 3.11)])
+def test_the_budget_sets_the_noise(epsilon: float, mu: float, rounds: int) -> None:
+    """μ = √T/z as published for δ = 0.1; z/v is a hospital's, so v intermediaries need v times the noise."""
+    tree = {"rounds": rounds, "budget": {"epsilon": epsilon, "sets_noise": True}}
+    for v in (1, 4):
+        experiment = Experiment.build(tree | {"intermediaries": {"rule": "fixed", "count": v}})
+        resolved = experiment.resolve(6, 1)
+        assert math.sqrt(rounds) * v / resolved.privacy.noise_multiplier == pytest.approx(mu, abs=0.005)
+        assert resolved.budget is not None
+        assert not resolved.budget.sets_noise
+        assert resolved.resolve(6, 1).privacy.noise_multiplier == resolved.privacy.noise_multiplier
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"privacy": {"noise_multiplier": 1.0}}, "the budget gives it; leave one of them out"),
+        ({"intermediaries": {"rule": "closed-form"}}, "v would follow from the noise"),
+    ],
+)
+def test_a_budget_that_sets_the_noise_needs_it_open(changes: dict[str, Any], words: str) -> None:
+    tree = {"budget": {"epsilon": 8.0, "sets_noise": True}, "intermediaries": {"rule": "fixed", "count": 1}}
+    with pytest.raises(InputError, match=words):
+        Experiment.build(tree | changes)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import silodp.federation
 import silodp.noise.streams
+import silodp.runs.rehearsal
 from silodp import Cohort, Experiment, resume, train
 from silodp.diagnostics import Unprotected
 from silodp.engines.in_process import InProcess
@@ -25,6 +26,8 @@ from silodp.intermediary import Ratio
 from silodp.local.jobs import batch_count, planned_steps
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
+from silodp.models import ModelSettings
+from silodp.models.start import write_start
 from silodp.noise.lattice import sensitivity, spacing
 from silodp.noise.streams import NoiseSource, derive_seed
 from silodp.privacy.accountants import spent
@@ -47,8 +50,8 @@ class Instrumented(InProcess):
                 )
             yield answer
 
-    def rehearse(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
-        return super().rehearse(plan, asked) * self.factor
+    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+        return super().measure_norms(plan, asked) * self.factor
 
     factor = 1.0
 
@@ -108,6 +111,7 @@ def trace(
                 "plan": (done.plan.intermediaries, done.plan.clip_bound, done.asked),
                 "released": done.release.mean.clone(),
                 "noise_std": done.release.noise_std,
+                "model": state.model.clone(),
             }
         )
     return seen
@@ -156,6 +160,58 @@ def test_by_default_nothing_but_releases_reaches_the_server(
     protected = [json.loads(line)["protected"] for line in (tmp_path / "a").read_text().splitlines()]
     assert all(protected)
     assert len(protected) == 16
+
+
+def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start, few numbers, a rehearsed C and the mean of the last rounds: all of it public or released."""
+    network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
+    write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
+    recipe = {
+        "rounds": 6,
+        "model": {"features": 2, "levels": 1, "affine": True, "trainable": "norm+head",
+                  "start": str(tmp_path / "start.safetensors")},
+        "local": {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 4},
+        "intermediaries": {"rule": "fixed", "count": 1},
+        "clipping": {"rule": "rehearsed"},
+        "server": {"average": 0.5},
+    }  # fmt: skip
+    monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
+    monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
+    cohort = blob_cohort(images=15)
+    other = other_data(cohort)
+    one, two = (
+        build(Experiment.build(recipe), cohort=data, device="cpu").experiment for data in (cohort, other)
+    )
+    assert one.to_toml() == two.to_toml()  # what the rehearsal found
+    first = trace(one, cohort, tmp_path / "a", monkeypatch)
+    second = trace(two, other, tmp_path / "b", monkeypatch, factor=1e3)
+    assert differences(first, second) == set()
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_model_is_the_mean_of_the_last_rounds(share: float, tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        {"rounds": 5, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4, "learning_rate": 0.1},
+         "server": {"average": share}}
+    )  # fmt: skip
+    made, state = federation(experiment, blob_cohort(images=15))
+    seen = []
+    for done in made.rounds(state, Ledger(tmp_path / "ledger")):
+        seen.append(state.parameters.clone())
+        if done.plan.round <= 5 - math.ceil(5 * share):
+            assert state.model is state.parameters
+    last = torch.stack(seen[-math.ceil(5 * share) :])
+    torch.testing.assert_close(state.model, last.mean(0))
+    assert not torch.allclose(state.model, state.parameters)
+
+
+def test_without_an_average_the_model_is_the_last_rounds(tmp_path: Path) -> None:
+    experiment = Experiment.build({"rounds": 2, "model": {"features": 2, "levels": 1}})
+    made, state = federation(experiment, blob_cohort(images=15))
+    for _ in made.rounds(state, Ledger(tmp_path / "ledger")):
+        assert state.model is state.parameters
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def sent(one: Hospital, asked: RoundPlan) -> tuple[torch.Tensor, float]:
 
 def updates(one: Hospital, asked: RoundPlan) -> torch.Tensor:
     """(v, d) what it clips: trained as for the authors' median, kept until it answers."""
-    one.rehearse(asked)
-    assert one._rehearsed is not None
-    raw = torch.stack([update.clone() for update in one._rehearsed[1]])
+    one.measure_norms(asked)
+    assert one._measured is not None
+    raw = torch.stack([update.clone() for update in one._measured[1]])
     with contextlib.suppress(ValueError):
         one.answer(replace(asked, clip_bound=math.inf))
     return raw
@@ -191,7 +191,7 @@ def test_memory_does_not_grow_with_intermediaries(
     monkeypatch.setattr(LocalTrainer, "_step", counting)
     for v in (1, 6):
         if bound is None:
-            one.rehearse(plan(start, v, None))
+            one.measure_norms(plan(start, v, None))
         else:
             one.answer(plan(start, v, bound))
     if bound is None:  # the authors' median needs every update of the round
@@ -277,18 +277,18 @@ def test_a_plan_gone_by_is_refused_where_an_answer_leaves_something_behind() -> 
         with pytest.raises(InputError, match="has answered round 2, by another plan or later"):
             one.answer(late)
     with pytest.raises(InputError, match="has answered round 2"):
-        one.rehearse(plan(start, 2, None, number=2))
+        one.measure_norms(plan(start, 2, None, number=2))
     assert [float(state["step"]) for state in one.states] == steps
     fresh, _ = hospital(state="fresh")
     for number in (2, 1):
         fresh.answer(plan(start, 2, 0.5, number=number))
 
 
-def test_a_rehearsal_serves_its_own_plan_only() -> None:
+def test_measured_updates_serve_their_own_plan_only() -> None:
     one, start = hospital(state="fresh")
     asked = plan(start + 0.1, 1, 0.5)
     honest = sent(one, asked)[0]
-    one.rehearse(plan(start, 2, None))
+    one.measure_norms(plan(start, 2, None))
     assert torch.equal(sent(one, asked)[0], honest)
 
 

@@ -14,7 +14,7 @@ from silodp.diagnostics import Unprotected
 from silodp.local.sketch import signs, sketch
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.noise.lattice import spacing, to_lattice
+from silodp.noise.lattice import sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource, seeded_noise
 from silodp.participation import Everyone, Poisson
 
@@ -263,7 +263,7 @@ def test_a_zero_update_does_not_break_the_round() -> None:
 
 def test_the_median_bound_is_this_rounds_and_marked_unprotected() -> None:
     updates = torch.diag(torch.tensor([1.0, 2.0, 30.0]))
-    bound = MedianClipping().rehearsed_bound(updates.double().norm(dim=1))
+    bound = MedianClipping().bound_of(updates.double().norm(dim=1))
     assert bound == pytest.approx(2.0)
     door = mechanism(0.0, "median")
     asked = replace(plan(v=3, bound=bound, size=3), events=door.events(1, 3, None, False))
@@ -328,3 +328,25 @@ def test_without_noise_the_event_says_so() -> None:
     assert event.protected
     assert event.noise_multiplier == 0
     assert event.clip_bound is None
+
+
+@given(st.integers(0, 2**32), st.floats(1e-6, 1e6))
+def test_normalised_updates_have_norm_c_and_no_more(seed: int, size: float) -> None:
+    """Small ones are scaled up, large ones down; leaving one out moves the sum by one C at most."""
+    chance = torch.Generator().manual_seed(seed)
+    door = replace(mechanism(0.5), clipping=FixedClipping(bound=0.3, normalise=True))
+    asked, updates = plan(v=3, bound=0.3, size=50), size * torch.randn(3, 50, generator=chance)
+    whole, _ = door.opened(asked, door.encode(asked, updates.clone())[0])
+    fewer, _ = door.opened(asked, door.encode(asked, updates[:2].clone())[0])
+    moved = float((whole - fewer).norm())
+    assert moved == pytest.approx(0.3, rel=1e-3)
+    assert moved <= sensitivity(0.3, 3)
+    direction = torch.nn.functional.cosine_similarity(whole - fewer, updates[2].double(), dim=0)
+    assert float(direction) > 0.999
+
+
+def test_a_normalised_update_of_nothing_stays_nothing() -> None:
+    door = replace(mechanism(0.5), clipping=FixedClipping(bound=0.3, normalise=True))
+    asked = plan(v=1, bound=0.3, size=50)
+    numbers, _ = door.encode(asked, [torch.zeros(50)])
+    assert float(numbers.abs().max()) == 0

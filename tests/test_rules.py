@@ -45,22 +45,22 @@ class Shrinking(ClippingRule):
 
 
 class Peeking(ClippingRule):
-    """C is the largest norm of the round: says that it rehearses."""
+    """C is the largest norm of the round: says that it reads_norms."""
 
-    rehearses: ClassVar[bool] = True
+    reads_norms: ClassVar[bool] = True
     rule: Literal["peeking"] = "peeking"
 
     def first_bound(self) -> None:
         return None
 
-    def rehearsed_bound(self, norms: Tensor) -> float:
+    def bound_of(self, norms: Tensor) -> float:
         return float(norms.max())
 
 
 class PeekingInSecret(Peeking):
     """The same, and says nothing of it."""
 
-    rehearses: ClassVar[bool] = False
+    reads_norms: ClassVar[bool] = False
     rule: Literal["in-secret"] = "in-secret"  # type: ignore[assignment]
 
 
@@ -206,7 +206,7 @@ def test_a_name_is_taken_once() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("clipping.rule=unheard-of", "clipping.rule = 'unheard-of': choose one of none, fixed, median"),
+        ("clipping.rule=unheard-of", "clipping.rule = 'unheard-of': choose one of none, fixed, rehearsed"),
         ("clipping.rule=3", "clipping.rule = 3: choose one of"),
         ("clipping.bount=3", "clipping.bount: no such setting; there are rule, bound, quantile"),
         ("clipping.bound=-1", "clipping.bound = -1: choose a number above 0"),
@@ -225,7 +225,7 @@ def test_another_rule_leaves_the_former_ones_settings_behind() -> None:
     """So `--set clipping.rule=fixed` needs no other change; what is typed along must fit all the same."""
     base = {"clipping": {"rule": "quantile", "quantile": 0.3, "bound": 2.0}}
     changed = Experiment.build(base, ["clipping.rule=fixed"])
-    assert changed.clipping.model_dump() == {"rule": "fixed", "bound": 2.0}
+    assert changed.clipping.model_dump() == {"rule": "fixed", "bound": 2.0, "normalise": False}
     with pytest.raises(InputError, match=r"clipping\.quantile = 0\.4: not a setting of clipping\.rule"):
         Experiment.build(base, ["clipping.rule=fixed", "clipping.quantile=0.4"])
 

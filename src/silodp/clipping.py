@@ -24,40 +24,47 @@ class ClippingRule(Rule):
     """The bound C on the L2 norm of one intermediary's update.
 
     Guarantee: a rule sees releases only, so what it does with them costs nothing. The one exception is a rule
-    that `rehearses`: it reads un-noised norms, and the mechanism's events and every list beside an ε say so.
+    that `reads_norms`: un-noised ones, and the mechanism's events and every list beside an ε say so.
 
     Attributes:
         bounded: whether there is a C at all; noise protects nobody without.
         releases_bits: whether the fraction of norms ≤ C is released, with noise.
-        rehearses: whether C comes from the norms of the very round, in process only.
+        reads_norms: whether C comes from the norms of the very round, in process only.
     """
 
     section: ClassVar[str] = "clipping"
     usual: ClassVar[str] = "quantile"
     bounded: ClassVar[bool] = True
     releases_bits: ClassVar[bool] = False
-    rehearses: ClassVar[bool] = False
+    reads_norms: ClassVar[bool] = False
     rule: str
 
     @property
+    def scales_up(self) -> bool:
+        """Whether small updates are scaled up to norm C."""
+        return False
+
+    @property
     def uncovered(self) -> str:
-        return f"the clip bound: from un-noised norms (clipping.rule = {self.rule})" if self.rehearses else ""
+        return (
+            f"the clip bound: from un-noised norms (clipping.rule = {self.rule})" if self.reads_norms else ""
+        )
 
     def first_bound(self) -> float | None:
-        """C of round one; None where a rehearsal finds it in each round."""
+        """C of round one; None where each round's norms give it."""
         raise NotImplementedError
 
     def next_bound(self, bound: float | None, fraction_below: float | None) -> float | None:
         """C of the next round.
 
         Args:
-            bound: C of this round; None where a rehearsal found it.
+            bound: C of this round; None where the norms gave it.
             fraction_below: the released, noised fraction of updates with norm ≤ C; None where none was.
         """
         return bound
 
-    def rehearsed_bound(self, norms: Tensor) -> float:
-        """C of this round from the (n,) un-noised norms of its updates, for a rule that `rehearses`."""
+    def bound_of(self, norms: Tensor) -> float:
+        """C of this round from the (n,) un-noised norms of its updates, for a rule that `reads_norms`."""
         raise NotImplementedError
 
     def multipliers(self, noise_multiplier: float) -> tuple[float, float]:
@@ -83,15 +90,53 @@ class FixedClipping(ClippingRule):
 
     rule: Literal["fixed"] = "fixed"
     bound: Positive = 1.0
+    normalise: bool = False
+    """Scale every update to norm C: small ones up, too."""
+
+    @property
+    def scales_up(self) -> bool:
+        return self.normalise
 
     def first_bound(self) -> float:
         return self.bound
 
 
+class RehearsedClipping(ClippingRule):
+    """C, fixed, so that a round's noise is as large as the start was seen to bear in a rehearsal.
+
+    The noise on the mean has the norm z·C·√d/N: what a start bears of it hangs on the start, hardly on ε, on
+    the number of hospitals or of parameters. A rehearsal is held on generated hospitals, so C has seen
+    nobody's data and is free of ε; see `runs/rehearsal.py`.
+    """
+
+    rule: Literal["rehearsed"] = "rehearsed"
+    noise: Positive | None = None
+    """The norm of a round's noise on the mean; by default from a rehearsal before round one."""
+    bound: Positive | None = None
+    """C; by default the noise's norm over z·√d/N. Written when a run starts."""
+    normalise: bool = False
+    """Scale every update to norm C: small ones up, too."""
+
+    @property
+    def scales_up(self) -> bool:
+        return self.normalise
+
+    def first_bound(self) -> float:
+        if self.bound is None:
+            raise ValueError("clipping.bound is not resolved")
+        return self.bound
+
+    def bound_for(self, noise_multiplier: float, hospitals: float, numbers: int) -> float:
+        """C with which the noise of `hospitals` on `numbers` parameters has the rehearsed norm."""
+        if self.noise is None or not noise_multiplier:
+            raise ValueError("clipping.noise is not resolved, or there is none")
+        return self.noise * hospitals / (noise_multiplier * math.sqrt(numbers))
+
+
 class MedianClipping(ClippingRule):
     """C is the exact median of each round's norms, as in the authors' program. Not private."""
 
-    rehearses: ClassVar[bool] = True
+    reads_norms: ClassVar[bool] = True
     rule: Literal["median"] = "median"
     bound: Positive = 1.0
     """Used only if nobody answers."""
@@ -103,7 +148,7 @@ class MedianClipping(ClippingRule):
     def first_bound(self) -> None:
         return None
 
-    def rehearsed_bound(self, norms: Tensor) -> float:
+    def bound_of(self, norms: Tensor) -> float:
         return min(float(norms.median()), MEDIAN_CAP) if len(norms) else self.bound
 
 

@@ -26,6 +26,13 @@ def refuse_what_does_not_fit(experiment: Experiment) -> None:
             f"{privacy.noise_multiplier}: noise protects nobody without a bound; set clipping.rule, or "
             "privacy.noise_multiplier=0"
         )
+    if experiment.clipping.rule == "rehearsed" and privacy.noise_multiplier == 0:
+        raise ValueError(
+            "clipping.rule = rehearsed with privacy.noise_multiplier = 0: there is no noise to bear; set "
+            "clipping.rule=none"
+        )
+    if experiment.budget is not None and experiment.budget.sets_noise:
+        _refuse("budget.sets_noise = true", _of_noise_by_budget(experiment))
     if privacy.noise == "shared":
         _refuse("privacy.noise = shared", _of_shared_noise(experiment))
     if experiment.cohort.task not in (None, task.name):
@@ -48,6 +55,27 @@ def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
     for setting, value, fits, instead, why in demands:
         if not fits:
             raise ValueError(f"{setting} = {value} with {because}: {why}; set {setting}={instead}")
+
+
+def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
+    """The noise follows from the budget only where v and who takes part do not follow from the noise."""
+    parts, private = experiment.intermediaries, experiment.privacy
+    level, circular = private.level, "v would follow from the noise"
+    if "noise_multiplier" in private.model_fields_set:
+        raise ValueError(
+            f"privacy.noise_multiplier = {private.noise_multiplier:g} with budget.sets_noise = true: "
+            "the budget gives it; leave one of them out"
+        )
+    return (
+        (
+            "intermediaries.rule",
+            parts.rule,
+            parts.asked is not None,
+            "fixed",
+            circular,
+        ),
+        ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
+    )
 
 
 def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
@@ -75,7 +103,7 @@ def _of_shared_noise(experiment: Experiment) -> tuple[Demand, ...]:
         ("privacy.noise_multiplier", 0, experiment.is_private, 0.5, "there is nothing to share"),
         ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
         ("participation.rule", drawn.rule, everyone, "all", "who is not drawn adds no share"),
-        ("clipping.rule", clipping.rule, not clipping.rehearses, "quantile", unread),
+        ("clipping.rule", clipping.rule, not clipping.reads_norms, "quantile", unread),
         ("intermediaries.rule", parts.rule, not parts.reads_norms, "closed-form", unread),
         ("diagnostics", "true", not experiment.diagnostics, "false", unread),
     )

@@ -115,6 +115,11 @@ class Experiment(Settings):
     def is_private(self) -> bool:
         return self.privacy.noise_multiplier > 0
 
+    @property
+    def averaged_rounds(self) -> int:
+        """How many rounds, the last ones, the model is the mean of; 0: it is the last round's."""
+        return math.ceil(self.rounds * self.server.average)
+
     @classmethod
     def load(cls, source: str | Path, changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
         """Reads a preset by name, or a TOML file, with changes such as "privacy.noise_multiplier=0.3"."""
@@ -199,7 +204,32 @@ class Experiment(Settings):
             changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
         if self.server.learning_rate is None:
             changes["server.learning_rate"] = self.server.usual_rate(private=self.is_private)
-        return ResolvedExperiment.build(self.model_dump(exclude_none=True), changes)
+        if self.budget is not None and self.budget.sets_noise:
+            delta = self.budget.delta or self.privacy.delta or changes["privacy.delta"]
+            changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
+            changes["budget.sets_noise"] = False  # what is written goes on as it began, with more rounds, too
+        tree = self.model_dump(exclude_none=True)
+        return ResolvedExperiment.build(tree, changes)
+
+    def _noise_within(self, budget: BudgetSettings, delta: float, members: int) -> float:
+        """z with which all rounds together cost what the budget allows."""
+        from silodp.privacy.calibration import Setting, Target, noise_for
+
+        drawn = self.participation
+        setting = Setting(
+            delta,
+            self.intermediaries.asked or 1,
+            drawn.accounted_as(stateful=self.local.keeps_state),
+            drawn.sampling_rate(members),
+        )
+        target = Target(budget.epsilon, budget.unit, budget.neighbours)
+        return noise_for(target, setting, self.rounds) * (1 + 1e-5)  # so that rounding costs no round
+
+    def said(self) -> str:
+        """As TOML, only what was said: defaults stay open."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_unset=True))
 
     def to_toml(self) -> str:
         import tomli_w
@@ -249,6 +279,19 @@ def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
         _put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
     given: dict[str, Any] = tree["cohort"]
     return given
+
+
+def model_for(task: str, usual: Mapping[str, Any], changes: Sequence[str]) -> ModelSettings:
+    """Settings of a network for a task, with changes such as "features=16"."""
+    tree: dict[str, Any] = {"task": task, "model": {}}
+    for key, value in map(_parse_change, changes):
+        _put(tree, key if key.startswith("model.") else f"model.{key}", value)
+    same_kind = tree["model"].get("kind", usual.get("kind")) == usual.get("kind")
+    if same_kind:
+        tree["model"] = {**usual, **tree["model"]}
+    else:
+        tree["model"] = {"affine": usual["affine"], **tree["model"]}
+    return Experiment(**tree).model
 
 
 def delta_by_rule(hospitals: int) -> float:

@@ -43,6 +43,13 @@ class State:
     capped: bool
     draws: str  # from this and the round's number follows who takes part; secret where ε counts on it
     stopped: str | None = None  # why the budget ended the run
+    average: Tensor | None = None  # over the last rounds, where server.average asks for it
+    averaged: int = 0  # how many rounds are in it
+
+    @property
+    def model(self) -> Tensor:
+        """(d,) what the run gives away: the last round's parameters, or the mean of the last rounds'."""
+        return self.parameters if self.average is None else self.average
 
 
 @dataclass(frozen=True)
@@ -96,10 +103,10 @@ class Federation:
             if not self._affords(state, ledger, number, plan.events):
                 return
             if bound is None:  # the authors' program: C is the median of this round's norms
-                if not experiment.clipping.rehearses:
+                if not experiment.clipping.reads_norms:
                     raise ValueError(f"clipping.rule = {experiment.clipping.rule}: it names no C")
-                norms = self.engine.rehearse(plan, asked)
-                plan = replace(plan, clip_bound=experiment.clipping.rehearsed_bound(norms))
+                norms = self.engine.measure_norms(plan, asked)
+                plan = replace(plan, clip_bound=experiment.clipping.bound_of(norms))
             # The mechanism: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
             answers = self.engine.train(plan, asked, diagnose=measures or experiment.diagnostics)
             release, unprotected = self.mechanism.decode(
@@ -115,6 +122,7 @@ class Federation:
                 state.parameters, state.optimizer = self.optimizer.step(
                     state.optimizer, state.parameters, mean, std
                 )
+                self._average(state, number)
             state.clip_bounds[scale.phase] = experiment.clipping.next_bound(bound, release.fraction_below)
             capped = state.capped
             # Preconditioned updates have other norms: their ratio says nothing of the plain rounds' v.
@@ -151,6 +159,13 @@ class Federation:
         )
         self._refuse_hopeless(state)
         return state
+
+    def _average(self, state: State, number: int) -> None:
+        """Takes the round into the mean that is the model, if it is one of the last ones."""
+        if number > self.experiment.rounds - self.experiment.averaged_rounds:
+            state.averaged += 1
+            mean = state.parameters if state.average is None else state.average
+            state.average = mean + (state.parameters - mean) / state.averaged
 
     def _mean_reach(self, plan: RoundPlan) -> float:
         """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""

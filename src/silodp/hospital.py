@@ -78,7 +78,7 @@ class Hospital:
         self._noise_seed = noise_seed
         self._secret = secrets.token_bytes(32)
         self._round = 0  # the last one answered, where that leaves something behind
-        self._rehearsed: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
+        self._measured: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
         # The last answer, where it left something behind.
         self._answered: tuple[Contribution, Diagnostics | None] | None = None
 
@@ -94,9 +94,9 @@ class Hospital:
             return self._answered[0], self._answered[1] if diagnose else None
         self._refuse_gone_by(plan)
         updates, trained = None, _Trained()
-        if self._rehearsed and self._rehearsed[0].digest == replace(plan, clip_bound=None).digest:
-            _, updates, trained = self._rehearsed
-        self._rehearsed = None
+        if self._measured and self._measured[0].digest == replace(plan, clip_bound=None).digest:
+            _, updates, trained = self._measured
+        self._measured = None
         numbers, norms = self.mechanism.encode(
             plan,
             self._updates(plan, trained, diagnose) if updates is None else updates,
@@ -125,14 +125,14 @@ class Hospital:
         self._answered, self._round = (answer, plan.round) if self._moves_on else (None, 0)
         return answer
 
-    def rehearse(self, plan: RoundPlan) -> Tensor:
+    def measure_norms(self, plan: RoundPlan) -> Tensor:
         """Trains before C is known, keeping all v updates for `answer`; their norms, 0 of those lost."""
-        if self._rehearsed is None or self._rehearsed[0].digest != plan.digest:
+        if self._measured is None or self._measured[0].digest != plan.digest:
             self._refuse_gone_by(plan)
             trained = _Trained()
             updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
-            self._rehearsed = plan, updates, trained
-        _, updates, trained = self._rehearsed
+            self._measured = plan, updates, trained
+        _, updates, trained = self._measured
         if len(trained.errors) == plan.intermediaries:
             return torch.empty(0, dtype=torch.float64, device=plan.parameters.device)
         return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
@@ -195,7 +195,7 @@ class Hospital:
 
     def take_up(self, folder: Path, round_: int) -> None:
         """Goes back to what it put down after `round_`; 0: to before its first round."""
-        self._rehearsed = self._answered = None
+        self._measured = self._answered = None
         self._round, self.states = round_, []
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from silodp.clipping import ClippingRule
 from silodp.diagnostics import Unprotected, measured
 from silodp.errors import InputError
-from silodp.local.clip import clip_factor, norm
+from silodp.local.clip import clip_factor, norm, scale_factor
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource, system_noise
@@ -113,7 +113,7 @@ class Mechanism:
         if self.clipping.releases_bits:
             events.append(replace(update, released="clip quantile", noise_multiplier=self._multipliers[1]))
         unprotected = replace(update, protected=False, noise_multiplier=0.0)
-        if self.clipping.rehearses:
+        if self.clipping.reads_norms:
             events.append(replace(unprotected, released="median norm"))
         if estimates:
             events.append(replace(unprotected, released="noise ratio"))
@@ -155,12 +155,13 @@ class Mechanism:
             (d + 1,) numbers as `Contribution` has them, and the (v,) norms before clipping in double
             precision: NaN or infinite where an intermediary is lost. Norms stay at the hospital.
         """
-        assert plan.clip_bound is not None, "a rehearsal has found C"
+        assert plan.clip_bound is not None, "the norms have given C"
         total, found = torch.zeros_like(plan.parameters), []
+        factor_of = scale_factor if self.clipping.scales_up else clip_factor
         for update in updates:
             found.append(norm(update))
             finite = torch.isfinite(found[-1])
-            factor = torch.where(finite, clip_factor(found[-1], plan.clip_bound), 0.0)
+            factor = torch.where(finite, factor_of(found[-1], plan.clip_bound), 0.0)
             total.addcmul_(update.nan_to_num_(0.0, 0.0, 0.0), factor.to(update.dtype))
         norms = torch.stack(found)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
@@ -183,7 +184,7 @@ class Mechanism:
         The noise is scaled by what one intermediary can move the sums by. One centred bit moves theirs by ½,
         so the noise that makes it z_b is z_b/2.
         """
-        assert plan.clip_bound is not None, "a rehearsal has found C"
+        assert plan.clip_bound is not None, "the norms have given C"
         update, bit = self._multipliers
         unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
         moved = sensitivity(plan.clip_bound, plan.intermediaries) if update else 0.0
@@ -199,7 +200,7 @@ class Mechanism:
 
         Un-noised but for a share that the hospital added: for those who know its numbers anyway.
         """
-        assert plan.clip_bound is not None, "a rehearsal has found C"
+        assert plan.clip_bound is not None, "the norms have given C"
         unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
         return numbers[:-1] * unit, float(numbers[-1]) * _BIT_LATTICE
 
@@ -223,7 +224,7 @@ class Mechanism:
         Returns:
             The release, and beside it what the un-noised numbers say, where there are diagnostics.
         """
-        assert plan.clip_bound is not None, "a rehearsal has found C"
+        assert plan.clip_bound is not None, "the norms have given C"
         size, bound = len(plan.parameters), plan.clip_bound
         distance = self._distance(bound, size)
         unit, denominator = distance or 1.0, self.expected_hospitals * plan.intermediaries

@@ -34,8 +34,8 @@ class RoundPlan:
         round: counted from 1.
         parameters: (d,) the model θ as a flat vector, single precision, on the engine's device.
         intermediaries: v, the same for every hospital.
-        clip_bound: C, infinite without one; None only before a rehearsal, which finds the median of this
-            round's norms (the authors' program; in process only).
+        clip_bound: C, infinite without one; None only where this round's norms are measured first, of which
+            it is the median (the authors' program; in process only).
         update_map: what of an update travels, and in which scale.
         events: what carrying it out will release: a hospital can check them against what it allows.
         model: what the numbers mean: a digest of the parameters' names and shapes and of the frozen ones.

@@ -52,6 +52,8 @@ class ServerRule(Rule):
     optimizer: str
     learning_rate: Positive | None = None
     """By default the optimizer's own."""
+    average: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The model is the mean over so large a last part of the rounds; 0: the last round's."""
 
     def usual_rate(self, *, private: bool) -> float:
         """The learning rate where none is given."""

@@ -177,3 +177,5 @@ class BudgetSettings(Settings):
     """By default privacy.delta."""
     unit: Literal["hospital", "intermediary"] = "hospital"
     neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove"
+    sets_noise: bool = False
+    """Let privacy.noise_multiplier be the one with which all rounds together cost epsilon."""

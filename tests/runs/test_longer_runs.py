@@ -249,3 +249,32 @@ def test_another_cohort_is_refused_before_anything_changes(
 ) -> None:
     train(fresh, cohort=cohort, out=tmp_path / "run", device="cpu")
     untouched(tmp_path / "run", "another cohort", rounds=5, cohort=blob_cohort(images=21))
+
+
+def test_a_mean_of_the_last_rounds_that_has_begun_is_not_moved(
+    fresh: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    averaging = fresh.change(server__average=0.5, rounds=4)
+    with pytest.raises(Killed):
+        train(averaging, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
+    with pytest.raises(
+        InputError, match=r"rounds = 3: the model of .* is a mean of its last rounds, which have"
+    ):
+        resume(tmp_path / "run", rounds=3, cohort=cohort, device="cpu")  # would be 2 and 3
+    resume(tmp_path / "run", rounds=6, cohort=cohort, device="cpu")  # 4, 5 and 6
+    train(averaging.change(rounds=6), cohort=cohort, out=tmp_path / "whole", device="cpu")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    with pytest.raises(InputError, match=r"rounds = 9: the model of .* is a mean of its last rounds"):
+        resume(tmp_path / "run", rounds=9, cohort=cohort, device="cpu")
+
+
+def test_noise_by_the_budget_stays_what_it_was_when_the_run_grows_longer(
+    fresh: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """A longer run must not have less noise from now on, nor more: its budget ends it where it was to end."""
+    sets = fresh.change(budget={"epsilon": 4.0, "sets_noise": True})
+    train(sets, cohort=cohort, out=tmp_path / "run", device="cpu")
+    z = read_experiment(tmp_path / "run").privacy.noise_multiplier
+    result = resume(tmp_path / "run", rounds=5, cohort=cohort, device="cpu")
+    assert read_experiment(tmp_path / "run").privacy.noise_multiplier == z
+    assert (result.summary["rounds"], result.summary["stopped"] is not None) == (3, True)

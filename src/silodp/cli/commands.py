@@ -13,6 +13,9 @@ from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.demo import demo
 from silodp.cli.inversion import attack
+from silodp.cli.personalise import personalise
+from silodp.cli.plan import plan
+from silodp.cli.pretrain import pretrain
 from silodp.cli.privacy import privacy
 from silodp.cli.report import report
 from silodp.cli.runs import runs
@@ -24,8 +27,8 @@ from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
 
 IN_ORDER_OF_USE = (
-    "demo", "presets", "settings", "data", "run", "resume", "runs", "report", "predict", "evaluate", "export",
-    "privacy", "study", "attack", "audit", "cache",
+    "demo", "presets", "settings", "data", "plan", "pretrain", "run", "resume", "runs", "report",
+    "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "cache",
 )  # fmt: skip
 
 
@@ -43,8 +46,8 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 for _command in (
-    demo, presets, settings, run, resume, runs, report, predict, evaluate, export, privacy, study, attack,
-    audit, cache,
+    demo, presets, settings, plan, pretrain, run, resume, runs, report, personalise, predict, evaluate,
+    export, privacy, study, attack, audit, cache,
 ):  # fmt: skip
     app.command()(_command)
 

@@ -117,12 +117,20 @@ def draw_ct_patient(
     patient: Patient, *, image_size: int, channels: int, seed: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """One patient's images (slices, channels, size, size) and labels."""
+    images, labels, _ = draw_ct_with_bleed(patient, image_size=image_size, channels=channels, seed=seed)
+    return images, labels
+
+
+def draw_ct_with_bleed(
+    patient: Patient, *, image_size: int, channels: int, seed: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], Array]:
+    """The same, and how much of each pixel the bleed covers: (slices, size, size)."""
     scanner = _scanner(patient.hospital, seed)
     rng = random_stream(seed, STREAM, patient.hospital, 1, patient.number)
     head = draw_head(rng, patient.slices, image_size, scanner)
-    labels = np.zeros(patient.slices, dtype=np.int64)
+    labels, cover = np.zeros(patient.slices, dtype=np.int64), np.zeros_like(head.units)
     if patient.bleeding:
-        labels = _draw_bleed(rng, head)
+        labels, cover = _draw_bleed(rng, head)
     draw_calcifications(rng, head)
     draw_streaks(rng, head, scanner)
     units = blur(head.units, scanner.blur)
@@ -131,7 +139,7 @@ def draw_ct_patient(
         to_bytes((units + np.float32(scanner.shift - level)) / np.float32(width) + 0.5)
         for level, width in WINDOWS[:channels]
     ]
-    return np.stack(windows, axis=1), labels
+    return np.stack(windows, axis=1), labels, cover
 
 
 def _scanner(hospital: int, seed: int) -> Scanner:
@@ -145,8 +153,8 @@ def _scanner(hospital: int, seed: int) -> Scanner:
     )
 
 
-def _draw_bleed(rng: np.random.Generator, head: Head) -> NDArray[np.int64]:
-    """Draws one bleed of a random kind; returns which slices have it."""
+def _draw_bleed(rng: np.random.Generator, head: Head) -> tuple[NDArray[np.int64], Array]:
+    """Draws one bleed of a random kind; returns which slices have it, and where."""
     count = len(head.units)
     clean = min(int(rng.binomial(count, SHARE_WITHOUT_BLEED)), count - 1)
     before = int(rng.integers(0, clean + 1))
@@ -162,7 +170,7 @@ def _draw_bleed(rng: np.random.Generator, head: Head) -> NDArray[np.int64]:
     if kind == "intraparenchymal":
         head.units[...] -= 8 * blur(cover, 0.06) * head.brain  # a dark rim of swelling
     paint(head.units, cover, dense + 3 * smooth_noise(rng, count, head.size, 10))
-    return bleeding.astype(np.int64)
+    return bleeding.astype(np.int64), cover
 
 
 def _bleed_cover(rng: np.random.Generator, head: Head, kind: str, extent: Array) -> Array:

@@ -31,7 +31,7 @@ class Engine(Protocol):
         """The answers of the hospitals asked, as they come. A hospital that fails sends none."""
         ...
 
-    def rehearse(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
         """The un-noised norms of all updates of a round whose plan has no C yet (the authors' median).
 
         An engine whose hospitals are elsewhere refuses with an InputError: norms do not travel.

@@ -43,12 +43,12 @@ class InProcess:
         if failed and len(failed) == len(asked):
             raise failed[-1]  # nobody could train: this is no hospital's fault
 
-    def rehearse(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
         """Every update is kept until its hospital answers: memory for all of them at once."""
         norms = []
         for name in asked:
             try:
-                norms.append(self._hospitals[name].rehearse(plan))
+                norms.append(self._hospitals[name].measure_norms(plan))
             except Exception:  # it will fail again when it answers, and is told of there
                 continue
         return torch.cat(norms) if norms else torch.empty(0, dtype=torch.float64)

@@ -19,5 +19,11 @@ def norm(update: Tensor) -> Tensor:
 
 def clip_factor(norms: Tensor, bound: float) -> Tensor:
     """What to multiply updates by so that their norm is at most `bound`: 1 where it already is."""
+    factor = scale_factor(norms, bound)
+    return torch.where(norms <= bound, 1.0, factor)
+
+
+def scale_factor(norms: Tensor, bound: float) -> Tensor:
+    """What to multiply updates by so that their norm is just below `bound`; nothing stays nothing."""
     factor = ROUNDING * bound / norms
-    return torch.where(norms <= bound, 1.0, torch.where(factor < SMALLEST, 0.0, factor))
+    return torch.where((factor < SMALLEST) | (norms == 0), 0.0, factor)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from silodp.errors import InputError
 from silodp.models.norm import NORMS
+from silodp.models.start import Origin
 from silodp.settings import Count, Rule
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ class ModelSettings(Rule):
     trainable: Annotated[str, Field(min_length=1)] = "all"
     """What trains and travels: all; norm (scales and shifts), head (the last layer), or patterns of
     parameters' names, joined by +, such as "norm+head" or "up.*+head". The rest stays as it starts."""
+    start: str | None = None
+    """A start of silodp's own by its name, or a safetensors file; by default chance."""
+    start_head: Literal["start", "new"] = "start"
+    """new: the last layer begins by chance, for other classes than the start's."""
+    start_origin: Origin | None = None
+    """What the start was trained on: generated, which its file must say; public, for which you vouch; else
+    unknown, and ε does not cover it. Written when a run starts."""
+    start_digest: str | None = None
+    """SHA-256 of the start's file; written when a run starts."""
 
     def make(self, channels: int, outputs: int) -> nn.Module:
         """A new network for images of `channels`, with one output a class or mask."""
@@ -93,3 +103,17 @@ class DenseNetModel(OwnNetwork):
         from silodp.models.densenet import densenet
 
         return densenet(channels, outputs, self.features, self.growth, self.blocks, self.norm, self.affine)
+
+
+class ResNetModel(OwnNetwork):
+    """A small residual network (He et al. 2016), with which starts for classification are made."""
+
+    task: ClassVar[str | None] = "classification"
+    kind: Literal["resnet"] = "resnet"
+    blocks: tuple[Count, ...] = (2, 2, 2, 1)
+    """Residual blocks of each stage."""
+
+    def make(self, channels: int, outputs: int) -> nn.Module:
+        from silodp.models.resnet import ResNet
+
+        return ResNet(channels, outputs, self.features, self.blocks, self.norm, self.affine)

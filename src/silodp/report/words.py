@@ -9,8 +9,9 @@ from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
 from silodp.report.reading import Run
+from silodp.runs.record import start_record
 from silodp.runs.schema import CohortFile, ModelTest
-from silodp.runs.wording import describe_baseline, describe_certainty, show_epsilon
+from silodp.runs.wording import describe_baseline, describe_certainty, describe_start, show_epsilon
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -19,7 +20,12 @@ IMAGES = {
     "prostate": "prostate MRI slices",
     "custom": "images that were given from Python",
 }
-NETWORKS = {"unet": "U-Net", "densenet": "DenseNet", "custom": "network that was given from Python"}
+NETWORKS = {
+    "unet": "U-Net",
+    "densenet": "DenseNet",
+    "resnet": "ResNet",
+    "custom": "network that was given from Python",
+}
 
 
 def several(count: int, thing: str) -> str:
@@ -123,7 +129,7 @@ def _how_private(run: Run) -> list[str]:
 def shown_without_cover(run: Run) -> list[str]:
     """What this very page shows although no ε covers it: numbers from hospitals' images, without noise."""
     shown = ["metrics on validation and test images, by hospital", "how many images of which kind each holds"]
-    if run.experiment.clipping.rehearses:
+    if run.experiment.clipping.reads_norms:
         shown.append("the clip bound C of each round, from un-noised norms")
     if run.experiment.intermediaries.uncovered:
         shown.append("v of each round, estimated from un-noised norms")
@@ -154,6 +160,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
             ),
         ),
     ]
+    if (start := start_record(experiment)) is not None:
+        found.append(("Start", describe_start(start).removeprefix("start: ")))
     if cohort:
         height, width = cohort["size"]
         channels = several(cohort["channels"], "channel")

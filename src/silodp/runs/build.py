@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import nn
 
-from silodp.clipping import ClippingRule
+from silodp.clipping import ClippingRule, RehearsedClipping
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.catalogue import OnRead
+from silodp.cohorts.cohort import HospitalData
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
@@ -25,17 +27,23 @@ from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer
+from silodp.models.start import read_start
 from silodp.runs.fitting import (
     named_network,
     outputs,
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
+    started,
     trained_network,
 )
 from silodp.server_optimizers import ServerOptimizer
 from silodp.tasks import Task, task_named
 
+log = logging.getLogger("silodp")
+
+OnTrial = Callable[[str, float], None]
+"""Told what a rehearsal tried, and what it scored."""
 EngineOf = Callable[[Sequence[Hospital]], Engine]
 """Makes an engine for the hospitals of a cohort, in its order; `InProcess` is one."""
 
@@ -80,6 +88,7 @@ class Own(TypedDict, total=False):
         engine: makes the engine from the hospitals; default: all of them in this process.
         device: "auto" (default), "cpu" or "cuda", where the network and the data will lie.
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
+        on_trial: called with each trial of a rehearsal, where one is held (clipping.rule = rehearsed).
     """
 
     cohort: Cohort | None
@@ -90,6 +99,7 @@ class Own(TypedDict, total=False):
     engine: EngineOf | None
     device: str
     on_read: OnRead | None
+    on_trial: OnTrial | None
 
 
 def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
@@ -104,10 +114,11 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     cohort, model, server_optimizer = own.get("cohort"), own.get("model"), own.get("server_optimizer")
     refuse_other_kinds(experiment, cohort, model)
     place = device_named(own.get("device", "auto"))
-    experiment = _as_given(experiment, own)
+    experiment = with_origin(_as_given(experiment, own))
     checked = cohort.check(experiment.cohort.classes) if cohort is not None else None
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
     members = experiment.participation.training(cohort.hospitals)
+    experiment = rehearsed(experiment, members, own.get("device", "auto"), own.get("on_trial"))
     images = sum(len(hospital.train) for hospital in members)
     resolved = experiment.resolve(
         len(cohort.hospitals), torch.get_num_threads(), images, cohort.about.get("simulated")
@@ -116,9 +127,11 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     refuse_other_targets(cohort, task)
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
+        started(network, resolved.model)
     else:
         network = named_network(resolved, cohort)
     flat = FlatModel(network, place)
+    resolved = _with_bound(resolved, len(flat), len(members))
     at_samples = None
     if resolved.privacy.level == "sample":
         from silodp.local.sample_level import sample_level
@@ -145,6 +158,56 @@ def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalT
     """
     model = FlatModel(trained_network(experiment, cohort, run), device_named("auto"))
     return LocalTrainer(model, task_named(experiment.task), experiment.local, None, experiment.evaluation)
+
+
+def rehearsed(
+    experiment: Experiment, members: Sequence[HospitalData], device: str, on_trial: OnTrial | None
+) -> Experiment:
+    """The experiment with what a rehearsal finds, where it asks for one; only sizes and shapes are read."""
+    clipping = experiment.clipping
+    if not isinstance(clipping, RehearsedClipping) or clipping.noise or clipping.bound:
+        return experiment
+    from silodp.runs.rehearsal import rehearse
+
+    images = members[0].train.images
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    found = rehearse(experiment, [len(one.train) for one in members], shape, device, on_trial or _log_trial)
+    return experiment.change(**{key.replace(".", "__"): value for key, value in found.items()})
+
+
+def _with_bound(experiment: ResolvedExperiment, numbers: int, hospitals: int) -> ResolvedExperiment:
+    """The experiment with the C that its noise asks for, where that is still open."""
+    clipping = experiment.clipping
+    if not isinstance(clipping, RehearsedClipping) or clipping.bound is not None:
+        return experiment
+    expected = experiment.participation.expected_hospitals(hospitals)
+    bound = clipping.bound_for(experiment.privacy.noise_multiplier, expected, numbers)
+    return experiment.change(clipping__bound=float(f"{bound:.4g}"))
+
+
+def _log_trial(tried: str, score: float) -> None:
+    log.info("rehearsal: %s: %.3f", tried, score)
+
+
+def with_origin(experiment: Experiment) -> Experiment:
+    """The experiment, saying of its start what the file says; another file than it names is refused."""
+    settings = experiment.model
+    if settings.start is None:
+        return experiment
+    start = read_start(settings.start)
+    if settings.start_digest not in (None, start.digest):
+        raise InputError(
+            f"model.start = {settings.start}: another file than the experiment was started with; restore it, "
+            "or leave model.start_digest out"
+        )
+    origin = start.origin(settings.start_origin)
+    if settings.start_origin == "generated" and origin != "generated":
+        raise InputError(
+            f"model.start_origin = generated: {settings.start} does not say so; make it with "
+            "`silodp pretrain`, or set model.start_origin=public if all that it was trained on is public"
+        )
+    place = str(Path(settings.start).expanduser().absolute()) if start.is_file else settings.start
+    return experiment.change(model__start=place, model__start_origin=origin, model__start_digest=start.digest)
 
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:

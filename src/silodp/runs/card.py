@@ -7,7 +7,14 @@ from typing import Literal
 from silodp.experiment import ResolvedExperiment
 from silodp.files import to_json
 from silodp.runs.schema import CohortFile, Summary, or_nan
-from silodp.runs.wording import SEEN, describe_cohort, describe_test, show_epsilon, show_interval
+from silodp.runs.wording import (
+    SEEN,
+    describe_cohort,
+    describe_start,
+    describe_test,
+    show_epsilon,
+    show_interval,
+)
 
 
 def model_card(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) -> str:
@@ -55,6 +62,7 @@ def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) 
         f"- Network: {experiment.model.kind}, {summary['parameters']:,} trained parameters; rounds: "
         f"{summary['rounds']}; {summary['members']} hospitals trained it together.",
         f"- {describe_cohort(summary['cohort']).replace('data: ', 'Data: ', 1)}.",
+        *([f"- {describe_start(start).capitalize()}."] if (start := summary["start"]) else []),
         f"- Made with silodp {summary['silodp']} and PyTorch {summary['torch']} on {summary['device']}.",
     ]
     return "\n".join(["## What it is", "", *lines])
@@ -86,6 +94,8 @@ def _privacy(summary: Summary) -> str:
         f"- For an intermediary, one of {summary['intermediaries']} parts of a hospital, ε = "
         f"{show_epsilon(epsilon['intermediary'])}. It protects that part, not the hospital.",
     ]
+    if summary["intermediaries"] == 1 and not epsilon["withdrawn"]:
+        lines[1] = "- Hospitals were not split into intermediaries: that ε is for whole hospitals."
     if epsilon["withdrawn"]:
         lines[1] = f"- For an intermediary there is no ε: {epsilon['withdrawn']}."
     covered = [f"  - {note}" for note in summary["not_covered_by_epsilon"]]

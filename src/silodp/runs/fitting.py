@@ -13,6 +13,8 @@ from silodp.experiment import Experiment
 from silodp.local.parameters import Snapshot
 from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer, network_input, normalises_over_batch
+from silodp.models.kinds import ModelSettings
+from silodp.models.start import begin_with, read_start
 from silodp.tasks import Task, task_named
 
 
@@ -28,9 +30,21 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    """The network that the experiment names, for this cohort's images; only what trains is free."""
+    """The network that the experiment names, for this cohort, as it begins; only what trains is free."""
+    network = _empty_network(experiment, cohort)
+    started(network, experiment.model)
+    return network
+
+
+def _empty_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     channels = cohort.hospitals[0].train.images.shape[1]
     return network_for(experiment, channels, outputs(experiment, cohort))
+
+
+def started(network: nn.Module, settings: ModelSettings) -> None:
+    """Gives a network the values of the start that the settings name, in place."""
+    if settings.start is not None:
+        begin_with(network, read_start(settings.start), new_head=settings.start_head == "new")
 
 
 def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Module:
@@ -43,7 +57,7 @@ def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Modul
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
     """The network of a run as its last round left it."""
-    network = named_network(experiment, cohort)
+    network = _empty_network(experiment, cohort)
     load_values(network, run / "model.safetensors")
     return network
 

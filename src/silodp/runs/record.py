@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from silodp.experiment import ResolvedExperiment
 from silodp.federation import Round
+from silodp.models.start import IN_WORDS
 from silodp.privacy.accountants import Epsilon
-from silodp.runs.schema import Batch, CohortFacts, EpsilonRecord, ModelTest, OtherWay, RoundRecord
+from silodp.runs.schema import (
+    Batch,
+    CohortFacts,
+    EpsilonRecord,
+    ModelTest,
+    OtherWay,
+    RoundRecord,
+    StartRecord,
+)
 from silodp.settings import Rule
 from silodp.tasks.scores import Scores, mean_intervals
 
@@ -118,6 +128,18 @@ def _mean(values: Any) -> float:
     return sum(defined) / len(defined) if defined else math.nan
 
 
+def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
+    """Where the network's values before round one come from; None: from chance."""
+    model = experiment.model
+    if model.start is None:
+        return None
+    return {
+        "name": Path(model.start).stem,
+        "origin": model.start_origin or "unknown",
+        "digest": model.start_digest or "",
+    }
+
+
 def not_covered(
     experiment: ResolvedExperiment, epsilon: EpsilonRecord, cohort: CohortFacts | None
 ) -> list[str]:
@@ -147,6 +169,8 @@ def not_covered(
         notes.append(
             "a person: the data name no patients, so one person's images may be in several intermediaries"
         )
+    if (start := start_record(experiment)) is not None and start["origin"] != "generated":
+        notes.append(f"the start ({start['name']}): trained on {IN_WORDS[start['origin']]}")
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
     if experiment.privacy.noise == "shared":

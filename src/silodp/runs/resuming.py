@@ -64,6 +64,12 @@ def refuse_length(
             f"rounds = {rounds}: the budget ended {folder} after round {state.round} ({state.stopped}); "
             f"{anew} and a larger budget.epsilon"
         )
+    begun = state.average is not None or state.round > rounds - experiment.averaged_rounds
+    if rounds != before and experiment.server.average and state.round and begun:
+        raise InputError(
+            f"rounds = {rounds}: the model of {folder} is a mean of its last rounds, which have begun "
+            f"(server.average = {experiment.server.average:g}); {anew}"
+        )
     if longer and state.round and experiment.local.keeps_state:
         raise InputError(
             f"rounds = {rounds}: {folder} is over, and what its hospitals' optimizers had kept went with its "

@@ -143,6 +143,12 @@ class ModelTests(TypedDict):
     best: ModelTest
 
 
+class StartRecord(TypedDict):
+    name: str
+    origin: Literal["generated", "public", "unknown"]
+    digest: str  # SHA-256 of its file
+
+
 class Summary(TypedDict):
     """summary.json."""
 
@@ -169,6 +175,7 @@ class Summary(TypedDict):
     device: str
     torch: str
     silodp: str
+    start: StartRecord | None  # null: by chance
     ledger: str  # its last hash
     model: str  # SHA-256 of model.safetensors
 

@@ -19,7 +19,7 @@ from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spe
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder, read_experiment
-from silodp.runs.record import epsilon_record, not_covered
+from silodp.runs.record import epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile
 from silodp.runs.traces import conflicts, read_traces
 
@@ -74,6 +74,7 @@ class Statement:
             "image_epsilon": self.image,
             "covers_everything": not self.unprotected,
             "unprotected": list(self.unprotected),
+            "start": start_record(self.experiment),
             "not_covered_by_epsilon": list(self.not_covered),
             "budget": budget.model_dump() | {"spent": self.budget_spent} if budget else None,
             "releases": self.releases,

@@ -26,7 +26,15 @@ from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.places import new_folder
-from silodp.runs.record import Metrics, epsilon_record, mean_metrics, not_covered, round_record, test_record
+from silodp.runs.record import (
+    Metrics,
+    epsilon_record,
+    mean_metrics,
+    not_covered,
+    round_record,
+    start_record,
+    test_record,
+)
 from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
 from silodp.runs.traces import conflicts, read_traces
@@ -121,7 +129,7 @@ class _Run:
         self.state = parts.first_state()
         self.best_round = 0
         self.best_value = -math.inf
-        self.best_parameters = self.state.parameters
+        self.best_parameters = self.state.model
         self.identity = {
             "experiment": self.experiment.to_toml(),
             "cohort": parts.cohort.fingerprint(),
@@ -202,7 +210,7 @@ class _Run:
                     "v is capped at %d: the smallest hospital has no images or no patients for more",
                     capped_at,
                 )
-            scores = self.engine.evaluate(self.state.parameters, "validation", thorough=False)
+            scores = self.engine.evaluate(self.state.model, "validation", thorough=False)
             validation = {name: one.values for name, one in scores.items()}
             started, before = time.perf_counter(), started
             # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
@@ -214,7 +222,7 @@ class _Run:
             headline = mean_metrics(validation)[self.parts.task.headline]
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
-                self.best_parameters = self.state.parameters
+                self.best_parameters = self.state.model
             folder.add_metrics(record)
             if done.plan.round % self.experiment.checkpoint_every == 0:
                 self.save(folder, ledger)
@@ -248,13 +256,13 @@ class _Run:
         rounds, epsilon = folder.metrics(), self._spent(events)
         intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
         if not self.best_round:  # the headline metric was never defined
-            self.best_round, self.best_parameters = self.state.round, self.state.parameters
-        last = self._test(self.state.round, self.state.parameters)
-        same = self.best_parameters is self.state.parameters
+            self.best_round, self.best_parameters = self.state.round, self.state.model
+        last = self._test(self.state.round, self.state.model)
+        same = self.best_parameters is self.state.model
         best = last if same else self._test(self.best_round, self.best_parameters)
         training_seconds = sum(record["training_seconds"] for record in rounds)
         images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
-        tensors = self.parts.model.named_tensors(self.state.parameters)
+        tensors = self.parts.model.named_tensors(self.state.model)
         described = folder.cohort()
         about = model_facts(self.experiment, described, self.version, ledger.head)
         digest = folder.save_model("model.safetensors", tensors, about)
@@ -291,6 +299,7 @@ class _Run:
             "device": _device_name(self.parts.trainer.device),
             "torch": torch.__version__,
             "silodp": self.version,
+            "start": start_record(self.experiment),
             "ledger": ledger.head,
             "model": digest,
         }
@@ -298,7 +307,7 @@ class _Run:
             folder.save_card(model_card(self.experiment, summary, described))
         folder.save_summary(summary)
         mean = {name: or_nan(value) for name, value in last["mean"].items()}
-        self.parts.model.load(self.state.parameters)
+        self.parts.model.load(self.state.model)
         return Result(folder.path, epsilon, mean, summary, self.parts.model.module.eval())
 
 

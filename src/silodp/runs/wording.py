@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_infinite, or_nan
+from silodp.models.start import IN_WORDS
+from silodp.runs.schema import (
+    CohortInShort,
+    ModelTest,
+    RoundRecord,
+    StartRecord,
+    Summary,
+    or_infinite,
+    or_nan,
+)
 from silodp.tasks.scores import FEW
 
 if TYPE_CHECKING:
@@ -52,6 +61,11 @@ def show_epsilon(value: float | None) -> str:
     if 0 < value < 1:
         return f"{value:.3g}"  # never a nought that is none
     return "∞" if value == math.inf else f"{value:,.1f}"
+
+
+def describe_start(start: StartRecord) -> str:
+    """What the network began with, and what that was trained on."""
+    return f"start: {start['name']}, trained on {IN_WORDS[start['origin']]}"
 
 
 def describe_cohort(cohort: CohortInShort) -> str:

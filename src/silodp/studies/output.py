@@ -147,7 +147,7 @@ def _tested(found: Sequence[Found]) -> str:
 def _uncovered_rules(found: Sequence[Found]) -> list[str]:
     """What steers a run besides releases, by the rules of these runs."""
     open_ = [one.cell.experiment for one in found if not one.summary["epsilon"]["covers_everything"]]
-    bound = ["C is the exact median of the norms"] * any(one.clipping.rehearses for one in open_)
+    bound = ["C is the exact median of the norms"] * any(one.clipping.reads_norms for one in open_)
     count = ["v follows from un-noised norms"] * any(one.intermediaries.uncovered for one in open_)
     if not (bound or count):
         return []

@@ -1,0 +1,101 @@
+"""Hospitals that exist nowhere: generated images as from scanners and annotators that no start has met.
+
+A rehearsal on them says how a federation of so many hospitals of such sizes would go, and costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from silodp.cohorts.synthetic import random_stream
+from silodp.pretraining.kinds import SLICES, Generated, draw_images, generated
+from silodp.pretraining.randomise import Style, randomise
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from silodp.cohorts.cohort import Cohort, Examples
+
+STREAM = 5  # keeps these random streams apart from the generators'
+BEYOND = 1.25  # so far the world's zoom may leave what the start was trained on
+REDRAWN = 0.04  # of the image's width: so far annotators may draw outlines inside or outside of ours
+FOR_TEST = 48  # images of each hospital
+
+
+def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channels: int, seed: int) -> Cohort:
+    """A cohort of made-up images with training sets of these sizes, all in one world of its own.
+
+    Its scanners share a contrast and a zoom, and its annotators a habit, all drawn from `seed` and partly
+    beyond what starts are trained on: so that there is something to learn, and the same for all.
+    """
+    from silodp.cohorts.cohort import Cohort, HospitalData
+
+    kind = generated(name)
+    patients = [[math.ceil(count / SLICES) for count in (size, FOR_TEST, FOR_TEST)] for size in sizes]
+    images, masks = draw_images(
+        kind, SLICES * sum(map(sum, patients)), image_size, 10_000 + seed, lambda done, of: None
+    )
+    images, masks = _in_one_world(images, masks, kind, image_size, seed)
+    targets = masks if kind.task == "segmentation" else masks.amax((1, 2, 3)).long()
+    images = images.expand(-1, channels, -1, -1)
+    members, first = [], 0
+    for number, (size, counts) in enumerate(zip(sizes, patients, strict=True), start=1):
+        parts = []
+        for most, count in zip((size, FOR_TEST, FOR_TEST), counts, strict=True):
+            mine = slice(first, first + min(most, SLICES * count))
+            parts.append(_examples(images[mine], targets[mine]))
+            first += SLICES * count
+        members.append(HospitalData(f"generated-{number:02d}", *parts))
+    return Cohort(f"generated {name}", tuple(members))
+
+
+def _examples(images: Tensor, targets: Tensor) -> Examples:
+    import torch
+
+    from silodp.cohorts.cohort import Examples
+
+    return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SLICES)
+
+
+def _in_one_world(
+    images: Tensor, masks: Tensor, kind: Generated, size: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """(n, 1, size, size) bytes as this world's scanners show them, with its annotators' masks."""
+    import torch
+
+    rng = random_stream(seed, STREAM)
+    low, high = kind.style.zoom
+    zoom = math.exp(rng.uniform(math.log(low / BEYOND), math.log(high * BEYOND)))
+    usual = kind.style
+    style: Style = replace(
+        usual,
+        zoom=(zoom / 1.15, zoom * 1.15),
+        one_contrast=True,
+        texture=usual.texture / 2,
+        noise=usual.noise / 2,
+    )
+    chance = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    redrawn = rng.uniform(-REDRAWN, REDRAWN)
+    # One curve for the whole world: the same chance is drawn for every part of the images.
+    curve = int(rng.integers(2**62))
+    seen, truth = [], []
+    for part in torch.split(torch.arange(len(images)), 256):
+        pictures, moved = randomise(
+            images[part].float() / 255, masks[part], style, size, chance, torch.Generator().manual_seed(curve)
+        )
+        seen.append(((pictures + 1) * 127.5).round().byte())
+        truth.append(_redraw(moved, redrawn * size).byte() if kind.task == "segmentation" else moved.byte())
+    return torch.cat(seen), torch.cat(truth)
+
+
+def _redraw(masks: Tensor, pixels: float) -> Tensor:
+    """Outlines drawn so many pixels outside of ours, or inside where negative."""
+    from torch.nn.functional import max_pool2d
+
+    wide = 2 * round(abs(pixels)) + 1
+    if pixels >= 0:
+        return max_pool2d(masks, wide, 1, wide // 2)
+    return 1 - max_pool2d(1 - masks, wide, 1, wide // 2)

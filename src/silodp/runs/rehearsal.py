@@ -1,0 +1,152 @@
+"""A rehearsal: the federation tried on generated hospitals before it begins, to find what it should be like.
+
+Guarantee: it sees the number of hospitals and the sizes of their training sets, which are public, and
+nothing of their images; so what it finds (how much noise a start bears, the local learning rate, the rounds)
+costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from silodp.clipping import RehearsedClipping
+from silodp.cohorts.cohort import Cohort
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.models.start import read_start
+from silodp.pretraining.hospitals import generated_hospitals
+from silodp.privacy.ledger import Ledger
+from silodp.runs.record import mean_metrics
+
+OnTrial = Callable[[str, float], None]
+
+RATES = (0.01, 0.03, 0.1, 0.3)
+NOISES = (0.5, 1.0, 2.0, 4.0)
+ROUNDS = (10, 20, 30)
+FIRST = {"local.learning_rate": 0.1, "clipping.noise": 1.0, "rounds": 20}
+WORLDS = (0, 1, 2)
+
+
+@dataclass
+class Rehearsal:
+    """Trials of one experiment in a few worlds of generated hospitals.
+
+    Attributes:
+        experiment: with a start of generated images and clipping.rule = rehearsed.
+        worlds: cohorts of as many hospitals, of the same sizes, as the experiment will have.
+        device: as for `build`.
+        on_trial: told of every trial.
+        scores: what was tried, and its mean score over the worlds.
+    """
+
+    experiment: Experiment
+    worlds: Sequence[Cohort]
+    device: str = "auto"
+    on_trial: OnTrial = lambda tried, score: None
+    scores: dict[tuple[tuple[str, Any], ...], float] = field(default_factory=dict)
+
+    def find(self) -> dict[str, Any]:
+        """The best of what is open: one setting after the other, each from the best of those before."""
+        found = {key: value for key, value in FIRST.items() if key in self.open_settings}
+        for key, values in self._order():
+            tried = {value: self.score({**found, key: value}) for value in values}
+            found[key] = max(tried, key=lambda value: tried[value])
+        if "clipping.noise" in found:  # once more, between the steps of the grid
+            near = [found["clipping.noise"] * factor for factor in (0.7, 1.0, 1.4)]
+            best = max(near, key=lambda value: self.score({**found, "clipping.noise": value}))
+            found["clipping.noise"] = float(f"{best:.3g}")
+        return found
+
+    @property
+    def open_settings(self) -> set[str]:
+        """What the experiment does not say and a rehearsal can find."""
+        said = self.experiment
+        settings = {
+            "clipping.noise": isinstance(said.clipping, RehearsedClipping)
+            and said.clipping.noise is None
+            and said.clipping.bound is None,
+            "local.learning_rate": "learning_rate" not in said.local.model_fields_set,
+            "rounds": "rounds" not in said.model_fields_set and bool(said.budget and said.budget.sets_noise),
+        }
+        return {name for name, is_open in settings.items() if is_open}
+
+    def _order(self) -> Iterable[tuple[str, Sequence[Any]]]:
+        for key, values in (("local.learning_rate", RATES), ("clipping.noise", NOISES), ("rounds", ROUNDS)):
+            if key in self.open_settings:
+                yield key, values
+
+    def score(self, settings: Mapping[str, Any]) -> float:
+        """The mean test score of a federation with these settings, over hospitals and worlds."""
+        key = tuple(sorted(settings.items()))
+        if key not in self.scores:
+            changed = self.experiment.change(**{name.replace(".", "__"): value for name, value in key})
+            scores = [_final_score(changed, world, self.device) for world in self.worlds]
+            self.scores[key] = sum(scores) / len(scores)
+            self.on_trial(", ".join(f"{name} = {value:g}" for name, value in key), self.scores[key])
+        return self.scores[key]
+
+
+def rehearse(
+    experiment: Experiment,
+    sizes: Sequence[int],
+    shape: tuple[int, int, int],
+    device: str = "auto",
+    on_trial: OnTrial = lambda tried, score: None,
+    worlds: Sequence[int] = WORLDS,
+) -> dict[str, Any]:
+    """Settings for an experiment with clipping.rule = rehearsed, from trials on generated hospitals.
+
+    Args:
+        experiment: what is to run; what it says stays.
+        sizes: of the training sets.
+        shape: of an image: channels, height, width.
+        device: as for `build`.
+        on_trial: told of every trial.
+        worlds: seeds of the generated hospitals.
+    """
+    kind = _generator_of(experiment)
+    channels, height, _ = shape
+    cohorts = [generated_hospitals(kind, sizes, height, channels, world) for world in worlds]
+    return Rehearsal(experiment, cohorts, device, on_trial).find()
+
+
+def _generator_of(experiment: Experiment) -> str:
+    """What the start was made from: rehearsals are held on images of the same kind."""
+    start = experiment.model.start
+    kind = read_start(start).about.get("kind") if start is not None else None
+    if not isinstance(kind, str):
+        raise InputError(
+            "clipping.rule = rehearsed: rehearsals are held on images like those that the start was made "
+            f"from, and model.start = {start} says of none; make one with `silodp pretrain`, or say "
+            "clipping.noise"
+        )
+    return kind
+
+
+def _final_score(experiment: Experiment, cohort: Cohort, device: str) -> float:
+    """The headline metric on the test images, mean over hospitals; not a number counts as nothing."""
+    from silodp.runs.build import build
+
+    parts = build(
+        experiment.change(cohort={"kind": "custom"}, diagnostics=False), cohort=cohort, device=device
+    )
+    state = parts.first_state()
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.jsonl")
+        torch.set_num_threads(parts.experiment.threads or threads)
+        try:
+            for _ in parts.federation.rounds(state, ledger):
+                pass
+        finally:
+            torch.set_num_threads(threads)
+    scores = parts.engine.evaluate(state.model, "test", thorough=False)
+    score = mean_metrics({name: one.values for name, one in scores.items()})[parts.task.headline]
+    return 0.0 if math.isnan(score) else score

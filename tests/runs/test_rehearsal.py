@@ -1,0 +1,86 @@
+"""A rehearsal finds what is open on generated hospitals, and reads nothing of the real ones."""
+
+from pathlib import Path
+
+import pytest
+from conftest import blob_cohort
+
+import silodp.runs.rehearsal
+from silodp import Experiment, InputError
+from silodp.models import ModelSettings
+from silodp.models.start import write_start
+from silodp.runs.build import build
+from silodp.runs.rehearsal import Rehearsal, rehearse
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """With a start from shapes, and few trials."""
+    network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
+    write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
+    monkeypatch.setattr(silodp.runs.rehearsal, "RATES", (0.01, 0.1))
+    monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
+    monkeypatch.setattr(silodp.runs.rehearsal, "ROUNDS", (1, 2))
+    return Experiment.build(
+        {
+            "model": {"features": 2, "levels": 1, "affine": True, "trainable": "norm+head",
+                      "start": str(tmp_path / "start.safetensors")},
+            "local": {"optimizer": "sgd", "batch_size": 8},
+            "intermediaries": {"rule": "fixed", "count": 1},
+            "clipping": {"rule": "rehearsed"},
+            "budget": {"epsilon": 8.0, "sets_noise": True},
+        }
+    )  # fmt: skip
+
+
+def test_what_is_open_is_found_and_what_is_said_stays(recipe: Experiment) -> None:
+    told: list[str] = []
+    found = rehearse(
+        recipe, [9, 12], (1, 32, 32), "cpu", lambda tried, score: told.append(tried), worlds=(0,)
+    )
+    assert found.keys() == {"local.learning_rate", "clipping.noise", "rounds"}
+    assert found["local.learning_rate"] in (0.01, 0.1)
+    assert found["rounds"] in (1, 2)
+    assert 0.3 < found["clipping.noise"] < 3
+    assert any("clipping.noise = 2" in line and "rounds = 2" in line for line in told)
+    again = rehearse(recipe, [9, 12], (1, 32, 32), "cpu", worlds=(0,))
+    assert again == found
+    said = recipe.change(rounds=1, local__learning_rate=0.02)
+    assert rehearse(said, [9, 12], (1, 32, 32), "cpu", worlds=(0,)).keys() == {"clipping.noise"}
+
+
+def test_the_best_is_taken(recipe: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On made-up scores with one peak: a search along one setting after the other must find it."""
+    scores = {0.01: 0.0, 0.1: 1.0, 0.5: 0.2, 1: 0.1, 2: 0.0}
+
+    def score(self: Rehearsal, settings: dict[str, float]) -> float:
+        return sum(scores.get(value, 0.05) for value in settings.values())
+
+    monkeypatch.setattr(Rehearsal, "score", score)
+    found = Rehearsal(recipe, []).find()
+    assert (found["local.learning_rate"], found["rounds"]) == (0.1, 1)
+    assert found["clipping.noise"] == 0.5
+
+
+def test_a_run_writes_down_what_its_rehearsal_found(
+    recipe: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
+    told: list[str] = []
+    parts = build(
+        recipe, cohort=blob_cohort(images=15), device="cpu", on_trial=lambda tried, score: told.append(tried)
+    )
+    assert told
+    assert parts.experiment.clipping.first_bound() > 0
+    before = len(told)
+    build(
+        parts.experiment, cohort=blob_cohort(images=15), device="cpu", on_trial=lambda *one: told.append("")
+    )
+    assert len(told) == before  # written down, it is not held again
+
+
+def test_without_generated_images_there_is_no_rehearsal(recipe: Experiment) -> None:
+    with pytest.raises(
+        InputError, match=r"model\.start = None says of none; make one with `silodp pretrain`"
+    ):
+        build(recipe.change(model__start=None), cohort=blob_cohort(), device="cpu")
