@@ -425,7 +425,7 @@ def test_an_unfinished_run_shows_what_is_there(browser: Browser, pages: dict[str
     assert "This run is unfinished." in browser.text(".note")
     assert "2 of 3 rounds" in browser.text(".note")
     text = browser.text("main")
-    assert "on validation images" in browser.text(".lead")
+    assert "on validation images (1 is perfect, 0 is no overlap; mean over" in browser.text(".lead")
     assert "no test results yet" in text
     assert "no finished model" in text
     assert "diagnostics = false), so λ has no curve" in text

@@ -80,7 +80,7 @@ def _how_well(run: Run) -> str:
     so_far = f"After {several(run.rounds, 'round')} so far"
     if value == "–":
         return f"{so_far} its {what.name} on validation images is not defined."
-    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}; mean over hospitals)."
+    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}mean over hospitals)."
 
 
 def _how_private(run: Run) -> list[str]:
