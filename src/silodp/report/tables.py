@@ -79,31 +79,44 @@ def results(run: Run) -> Table | None:
     last, best = run.test("last"), run.test("best")
     if last is None or best is None:
         return None
-    names = list(last["mean"])
-    images, patients = tested_on(last)
+    caption = (
+        f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
+        f"intervals, and of the best round ({best['round']})"
+    )
+    return scored(caption, last, run, best)
+
+
+def scored(caption: str, test: ModelTest, run: Run, best: ModelTest | None = None) -> Table:
+    """All metrics of a test by hospital, beside the headline of another one on the same images if given."""
+    names = list(test["mean"])
+    images, patients = tested_on(test)
     headings = ["Hospital", *(metric(name, run.classes).name for name in names)]
-    headings += [f"{metric(run.headline).name}, best round", "Images", *["Patients"] * (patients is not None)]
+    headings += [f"{metric(run.headline).name}, best round"] * (best is not None)
+    headings += ["Images", *["Patients"] * (patients is not None)]
 
     def row(
-        title: str, of_last: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
+        title: str, values: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
     ) -> tuple[Cell, ...]:
-        cells = [_cell(of_last.get(name), name, name == run.headline, edges.get(name)) for name in names]
-        tried = [Cell(f"{count:,}") for count in counts if count is not None]
-        return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False), *tried)
+        cells = [_cell(values.get(name), name, name == run.headline, edges.get(name)) for name in names]
+        if best is not None:
+            cells.append(_cell(of_best.get(run.headline), run.headline, False))
+        return (Cell(title), *cells, *(Cell(f"{count:,}") for count in counts if count is not None))
 
-    intervals = last["intervals"]
+    intervals = test["intervals"]
     return Table(
-        f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
-        f"intervals, and of the best round ({best['round']})",
+        caption,
         tuple(headings),
         tuple(
             row(
-                name, last["hospitals"][name], intervals["hospitals"].get(name, {}),
-                best["hospitals"].get(name, {}), _tried(last, name),
+                name, values, intervals["hospitals"].get(name, {}),
+                best["hospitals"].get(name, {}) if best else {}, _tried(test, name),
             )
-            for name in last["hospitals"]
+            for name, values in test["hospitals"].items()
         ),
-        row("Mean over hospitals", last["mean"], intervals["mean"], best["mean"], (images, patients)),
+        row(
+            "Mean over hospitals", test["mean"], intervals["mean"], best["mean"] if best else {},
+            (images, patients),
+        ),
     )  # fmt: skip
 
 
