@@ -1,4 +1,4 @@
-"""The tables of a page: who held what, results by hospital, runs side by side."""
+"""The tables of a page: who held what, results by hospital, images one by one, runs side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -17,9 +17,13 @@ from silodp.report.reading import Run
 from silodp.runs.schema import ModelTest, Values
 from silodp.runs.wording import SEEN, show_epsilon, show_interval, tested_on
 
+if TYPE_CHECKING:
+    from silodp.inference.evaluation import ImageScore
+
 Edges = Mapping[str, Sequence[float | None]]
 
 MOST_CLASSES = 4  # counted in a table of their own columns
+MOST_IMAGES = 10  # named one by one
 LONGEST_WORD = 20  # letters
 BREAKS = re.compile(r"(?<=[\s._/])")
 
@@ -134,6 +138,26 @@ def _cell(
     interval = show_interval(edges, places)
     text = shown(value, places) + (f" ({interval})" if interval else "")
     return Cell(text, None if filled is None else max(0.0, min(100.0, filled)))
+
+
+def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
+    """The images that the model does least well on, by name, with what is defined for an image alone."""
+    names = [name for name in images[0].values if all(math.isfinite(one.values[name]) for one in images)]
+    if not names:
+        return None
+    chosen = sorted(images, key=lambda one: one.values[names[0]])[:MOST_IMAGES]
+    return Table(
+        f"{metric(names[0]).name}: the lowest {len(chosen)} of {len(images):,} images",
+        ("Image", "Hospital", *(metric(name, run.classes).name for name in names)),
+        tuple(
+            (
+                Cell(one.name),
+                Cell(one.hospital),
+                *(_cell(one.values[name], name, name == names[0]) for name in names),
+            )
+            for one in chosen
+        ),
+    )
 
 
 def comparison(runs: Sequence[Run]) -> Table:
