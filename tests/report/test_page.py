@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import Killed, blob_cohort, command_line, kill_after
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -158,10 +158,22 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
     chosen = {name: [run] for name, run in runs.items()} | {
         "several": [runs["plain"], runs["mri"], runs["ct"], runs["unfinished"]]
     }
-    return {name: make_report(paths, folder / f"{name}.html") for name, paths in chosen.items()}
+    made = {name: make_report(paths, folder / f"{name}.html") for name, paths in chosen.items()}
+    return made | {"evaluated": evaluated(runs["mri"], folder)}
 
 
-KINDS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several")
+def evaluated(run: Path, folder: Path) -> Path:
+    """The page of a run's model on new images, whose names are as odd as names can be."""
+    pixels = np.random.default_rng(0).integers(0, 255, (30, 32, 32), dtype=np.uint8)
+    new, page = folder / "<b>new & old.npz", folder / "evaluated.html"
+    np.savez(new, image=pixels, mask=pixels[:, :1] > np.arange(32)[:, None], hospital=np.repeat(ODD, 10))
+    options = ("--page", page, "--images", "--set", f"cache={folder / 'cache'}")
+    done = command_line("evaluate", run, new, *options)
+    assert done.returncode == 0, done.stderr
+    return page
+
+
+KINDS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several", "evaluated")
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -200,7 +212,7 @@ def test_every_chart_is_drawn_within_its_frame_and_can_be_heard(
             source: svg.outerHTML,
         }))"""
     )
-    assert len(charts) >= 2
+    assert len(charts) >= (1 if kind == "evaluated" else 2)
     for chart in charts:
         assert chart["role"] == "img"
         assert len(chart["label"]) > 20
@@ -235,19 +247,20 @@ def test_a_phone_need_not_scroll_sideways(kind: str, browser: Browser, pages: di
     )
 
 
-@pytest.mark.parametrize("kind", ["mri", "several"])
+@pytest.mark.parametrize("kind", ["mri", "several", "evaluated"])
 def test_it_prints(kind: str, browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages[kind])
     pdf = base64.b64decode(browser.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
     sheets = len(re.findall(rb"/Type\s*/Page\b", pdf))
     assert pdf.startswith(b"%PDF")
-    assert (1 if kind == "mri" else 5) < sheets < 40
+    assert (5 if kind == "several" else 1) < sheets < 40
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
         styles = "[...document.querySelectorAll('.scroll')].map(box => getComputedStyle(box).overflowX)"
         assert set(browser.run(f"return {styles}")) == {"visible"}
-        assert browser.run("return getComputedStyle(document.querySelector('details')).display") == "none"
+        hidden = "[...document.querySelectorAll('details')].map(node => getComputedStyle(node).display)"
+        assert set(browser.run(f"return {hidden}")) <= {"none"}
         assert browser.run("return getComputedStyle(document.querySelector('.plot')).breakInside") == "avoid"
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
@@ -425,7 +438,7 @@ def test_an_unfinished_run_shows_what_is_there(browser: Browser, pages: dict[str
     assert "This run is unfinished." in browser.text(".note")
     assert "2 of 3 rounds" in browser.text(".note")
     text = browser.text("main")
-    assert "on validation images" in browser.text(".lead")
+    assert "on validation images (1 is perfect, 0 is no overlap; mean over" in browser.text(".lead")
     assert "no test results yet" in text
     assert "no finished model" in text
     assert "diagnostics = false), so λ has no curve" in text

@@ -44,7 +44,11 @@ def report(
         else place
     )
     if open_it:
-        import webbrowser
+        open_page(place)
 
-        if not webbrowser.open(place.resolve().as_uri()):
-            complain(f"no browser could be opened; open {place} yourself")
+
+def open_page(place: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(place.resolve().as_uri()):
+        complain(f"no browser could be opened; open {place} yourself")

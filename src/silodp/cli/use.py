@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silodp.cli.terminal import complain, console, say
+
+if TYPE_CHECKING:
+    from silodp.runs.schema import ModelTest
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 Which = Annotated[bool, typer.Option("--best", help="The model best in validation instead of the last one.")]
@@ -45,6 +48,13 @@ def evaluate(
         Path, typer.Argument(metavar="PATH", help="Labelled images, as `silodp data check` reads.")
     ],
     out: Annotated[Path | None, typer.Option(help="A new csv file with a row for each image.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="A new HTML page with all of it, as `silodp report` makes of a run.")
+    ] = None,
+    images: Annotated[
+        bool, typer.Option("--images", help="Show images with predictions on the page; they are patients'.")
+    ] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,21 +66,50 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """How well the model does on new labelled images, by hospital and together, with 95 % intervals."""
-    from silodp.cli.display import counting, titled_table
+    from silodp.cli.display import counting
+    from silodp.cli.report import open_page
+    from silodp.errors import InputError
     from silodp.experiment import cohort_at
     from silodp.files import to_json
-    from silodp.inference.evaluation import evaluate_files
+    from silodp.inference.evaluation import evaluate_files, write_images
     from silodp.inference.predictor import load
+    from silodp.report.evaluated import compose_evaluation
+    from silodp.report.page import refuse_place, write_page
+    from silodp.report.reading import read_runs
+
+    for option, file in (("--out", out), ("--page", page)):
+        if file is not None and file.exists():
+            raise InputError(f"{option} {file}: exists already; give a new file")
+    read = None
+    if page is not None:
+        refuse_place(page, "--page")
+        (read,) = read_runs([run])
+    elif images or open_it:
+        raise InputError(f"{'--images' if images else '--open'}: there is no page; add --page FILE.html")
+    predictor = load(run, which="best" if best else "last", device=device)
+    with counting("reading files") as on_read:
+        given, each = cohort_at(path, changes or []), out is not None or page is not None
+        found = evaluate_files(predictor, given, each=each, on_read=on_read)
+    if out is not None:
+        write_images(found.each, out)
+    if page is not None and read is not None:
+        write_page(compose_evaluation(read, found, best=best, images=images), page, "--page")
+    if as_json:
+        print(to_json(found.test, indent=2))
+    else:
+        _print_test(found.test, f"{path}: the model of {run}")
+    if page is not None:
+        say(f"{page}: speaks of patients; handle it as you would handle their images", error=as_json)
+        if open_it:
+            open_page(page)
+
+
+def _print_test(test: ModelTest, title: str) -> None:
+    from silodp.cli.display import titled_table
     from silodp.runs.schema import or_nan
     from silodp.runs.wording import describe_test, show_interval
 
-    predictor = load(run, which="best" if best else "last", device=device)
-    with counting("reading files") as on_read:
-        test = evaluate_files(predictor, cohort_at(path, changes or []), out, on_read)
-    if as_json:
-        print(to_json(test, indent=2))
-        return
-    table = titled_table(f"{path}: the model of {run}")
+    table = titled_table(title)
     table.add_column("hospital", no_wrap=True)
     for name in test["mean"]:
         table.add_column(name, justify="right")

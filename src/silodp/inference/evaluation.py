@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from silodp.cohorts.catalogue import OnRead
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.inspection import recognise
 from silodp.cohorts.loading import read_store, refuse_unusable
 from silodp.cohorts.people import codes, people_of
@@ -27,19 +30,49 @@ from silodp.tasks.scores import Scores, score
 EVERYONE = "all"  # where the files name no hospital
 
 
+@dataclass(frozen=True)
+class ImageScore:
+    """The metrics of one image alone, NaN where one is not defined; what says most of it comes first.
+
+    Of masks that is the task's headline; of classes, which have no AUC alone, `truth`: the probability that
+    the model gives to the true one.
+    """
+
+    hospital: str
+    name: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model says of labelled images, and how good that is.
+
+    Attributes:
+        test: its figures, as a run's summary has them.
+        each: those of every image, where they were asked for.
+        cohort: the images, all of them for testing.
+        said: by hospital: (n, classes) logits, or which pixels are marked, (n, masks, h, w).
+        left_out: how many things could not be used.
+    """
+
+    test: ModelTest
+    each: tuple[ImageScore, ...]
+    cohort: Cohort
+    said: Mapping[str, Tensor]
+    left_out: int
+
+
 def evaluate_files(
-    predictor: Predictor, given: Mapping[str, Any], out: Path | None = None, on_read: OnRead | None = None
-) -> ModelTest:
-    """What the model scores on labelled images, none of which it is trained on.
+    predictor: Predictor, given: Mapping[str, Any], *, each: bool = False, on_read: OnRead | None = None
+) -> Evaluation:
+    """What the model scores on labelled images, none of which it is trained on here.
 
     Args:
         predictor: of a finished run.
         given: settings of the section `cohort`, with a path; size and channels are the model's.
-        out: a csv file for each image's figures; none is written without.
+        each: whether every image is scored by itself, too.
         on_read: told how many files of how many have been decoded.
     """
-    if out is not None and out.exists():
-        raise InputError(f"--out {out}: exists already; give a new file")
     form = predictor.preparation.settings.model_dump(include={"image_size", "channels", "storage", "fit"})
     settings, catalogue, _ = recognise(given, form)
     store = read_store(settings, on_read, catalogue)
@@ -51,23 +84,41 @@ def evaluate_files(
         groups[row.hospital or EVERYONE].append(number)
     task, seed = task_named(predictor.experiment.task), predictor.experiment.seed
     scores: dict[str, Scores] = {}
-    rows: list[dict[str, Any]] = []
+    said: dict[str, Tensor] = {}
+    images: list[ImageScore] = []
+    hospitals: list[HospitalData] = []
     for hospital, mine in sorted(groups.items()):
-        targets = torch.from_numpy(np.asarray(store.targets[mine]))
-        logits = predictor.logits(torch.from_numpy(np.array(store.images[mine])))
         known = people[mine]
         patients = None if (known < 0).any() else torch.from_numpy(codes(known.tolist()))
-        scores[hospital] = score(task, logits, targets, patients, derive_seed(seed, "bootstrap", hospital))
-        if out is not None:
-            for one, number in enumerate(mine):
-                alone = task.metrics(logits[one : one + 1], targets[one : one + 1])
-                each = {name: f"{value:.6f}" for name, value in alone.items()}
-                rows.append({"hospital": hospital, "image": store.rows[number].name, **each})
-    if out is not None:
-        write_csv(out, rows)
+        test = Examples(*(torch.from_numpy(np.array(part[mine])) for part in (store.images, store.targets)))
+        logits = predictor.logits(test.images)
+        scores[hospital] = score(
+            task, logits, test.targets, patients, derive_seed(seed, "bootstrap", hospital)
+        )
+        hospitals.append(HospitalData(hospital, test[:0], test[:0], test))
+        said[hospital] = logits > 0 if task.target == "mask" else logits  # a byte a pixel is enough
+        for one, number in enumerate(mine if each else ()):
+            alone = task.metrics(logits[one : one + 1], test.targets[one : one + 1])
+            if task.target == "class":
+                shares = logits[one].double().softmax(0)
+                alone = {"truth": float(shares[int(test.targets[one])]), **alone}
+            images.append(ImageScore(hospital, store.rows[number].name, alone))
     mixes = predictor.mixes_images(torch.from_numpy(np.array(store.images[:2])))
     batch = predictor.experiment.evaluation.batch
-    return test_record(predictor.round, scores, batch if mixes else "any", None)
+    record = test_record(predictor.round, scores, batch if mixes else "any", None)
+    path = Path(given["path"])
+    cohort = Cohort(path.name or path.resolve().name, tuple(hospitals))
+    return Evaluation(record, tuple(images), cohort, said, len(store.problems))
+
+
+def write_images(images: Sequence[ImageScore], out: Path) -> None:
+    """A csv file with a row for each image."""
+    rows = [
+        {"hospital": one.hospital, "image": one.name}
+        | {name: f"{value:.6f}" for name, value in one.values.items()}
+        for one in images
+    ]
+    write_csv(out, rows)
 
 
 def _refuse_other_data(predictor: Predictor, store: Store, path: str) -> None:

@@ -1,14 +1,22 @@
-"""Which charts a page has: the rounds of one run, and several runs in one chart each."""
+"""Which charts a page has: the rounds of one run, several runs in one chart each, images one by one."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING
 
 from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
 from silodp.report.reading import Run
+from silodp.report.roc import thinned
 from silodp.runs.schema import RoundRecord
 from silodp.runs.wording import show_epsilon
+
+if TYPE_CHECKING:
+    from silodp.inference.evaluation import ImageScore
 
 WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
 
@@ -161,6 +169,36 @@ def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
             )
         )
     return [chart for chart in charts if not is_empty(chart)]
+
+
+def reach_chart(images: Sequence[ImageScore]) -> Chart:
+    """Which share of images reaches how much, in each hospital and altogether."""
+    key = next(iter(images[0].values))
+    what, values = metric(key), defaultdict[str, list[float]](list)
+    for image in images:
+        values[image.hospital].append(image.values[key])
+    together = [value for found in values.values() for value in found]
+    several = values if len(values) > 1 else {}
+    faint = [Line("each hospital", _reached(found), "faint", hint=one) for one, found in several.items()]
+    return Chart(
+        f"{what.name}: how many images reach how much",
+        f"{what.about[0].upper()}{what.about[1:]}. A line further up and to the right is better.",
+        "share of images that reach it",
+        (*faint, Line(f"all images (half of them reach {median(together):.3f})", _reached(together))),
+        x_label=what.name,
+        x_range=(0.0, 1.0),
+        y_range=(0.0, 1.0),
+    )
+
+
+def _reached(values: Sequence[float]) -> tuple[Point, ...]:
+    """Steps down from 1, at every value; nothing where one is not defined."""
+    if not all(map(isfinite, values)):
+        return ()
+    points = [(0.0, 1.0)]
+    for done, value in enumerate(sorted(values)):
+        points += [(value, 1 - done / len(values)), (value, 1 - (done + 1) / len(values))]
+    return thinned([*points, (1.0, points[-1][1])])
 
 
 def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, tuple[Point, ...]]]) -> tuple[Line, ...]:

@@ -23,6 +23,7 @@ METRICS = {
     "accuracy": Metric("Accuracy", "share of images told rightly; higher is better"),
     "sensitivity": Metric("Sensitivity", "share of diseased images that are found; higher is better"),
     "specificity": Metric("Specificity", "share of healthy images told as healthy; higher is better"),
+    "truth": Metric("Probability of the truth", "how sure the model is of what an image is; 1 is perfect"),
     "f1": Metric("F1", "balance of finds and false alarms; higher is better, 1 is perfect"),
 }
 

@@ -17,11 +17,14 @@ from silodp.report.chart import draw, swatch
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
+from silodp.runs.schema import ModelTest
 from silodp.runs.wording import show_epsilon, show_interval
 
 HERE = Path(__file__).parent
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
+Tile = tuple[str, str, str]
+"""One of the few numbers that everybody wants: name, value, remark."""
 NOT_OURS = "a file that is no report of silodp has this name"
 
 
@@ -56,37 +59,41 @@ def default_place(runs: Sequence[Path]) -> Path:
     return (runs[0] if len(runs) == 1 else Path()) / "report.html"
 
 
-def refuse_place(out: Path) -> None:
+def refuse_place(out: Path, option: str = "--out") -> None:
     """Before any work is done: nobody's file is lost, and the page can be written.
 
-    Only a page of ours is written over.
+    Only a report of ours is written over.
     """
     if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {out}: a report is a page; give a name that ends in .html")
+        raise InputError(f"{option} {out}: a report is a page; give a name that ends in .html")
     try:
         if out.is_dir():
-            raise InputError(f"--out {out}: a folder has this name; choose another one")
+            raise InputError(f"{option} {out}: a folder has this name; choose another one")
         if not out.parent.is_dir():
-            raise InputError(f"--out {out}: there is no folder {out.parent}; make it or choose another one")
+            raise InputError(
+                f"{option} {out}: there is no folder {out.parent}; make it or choose another one"
+            )
         if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
-            raise InputError(f"--out {out}: {NOT_OURS}; move it or choose another one")
+            raise InputError(f"{option} {out}: {NOT_OURS}; move it or choose another one")
         # Rights do not tell for sure (a read-only disk, /proc); a file without a name does, and is gone.
         with TemporaryFile(dir=out.parent):
             pass
     except OSError as error:
-        raise _unwritable(out, error) from None
+        raise _unwritable(out, option, error) from None
 
 
-def write_page(page: Page, out: Path) -> Path:
+def write_page(page: Page, out: Path, option: str = "--out") -> Path:
     try:
         write_atomically(out, page.html.encode("utf-8", "replace"))  # a name may hold half of a pair
     except OSError as error:
-        raise _unwritable(out, error) from None
+        raise _unwritable(out, option, error) from None
     return out
 
 
-def _unwritable(out: Path, error: OSError) -> InputError:
-    return InputError(f"--out {out}: cannot be written ({error.strerror}); choose another place with --out")
+def _unwritable(out: Path, option: str, error: OSError) -> InputError:
+    return InputError(
+        f"{option} {out}: cannot be written ({error.strerror}); choose another place with {option}"
+    )
 
 
 def compose(
@@ -94,21 +101,31 @@ def compose(
 ) -> Page:
     """The page of these runs."""
     predictions = [predict(run, images=images, on_progress=on_progress) for run in runs]
-    shows_patients = any(found.of_patients for found in predictions)
+    return render(
+        "page.html",
+        GENERATOR,
+        _title(runs),
+        any(found.of_patients for found in predictions),
+        runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
+        comparison=_comparison(runs) if len(runs) > 1 else None,
+    )
+
+
+def render(template: str, generator: str, title: str, shows_patients: bool, **content: Any) -> Page:
+    """A page in the one frame and style, which warns where it shows patients' images."""
     from silodp import __version__
     from silodp.cohorts.contact_sheet import WARNING
 
     html = (
         _environment()
-        .get_template("page.html")
+        .get_template(template)
         .render(
-            generator=GENERATOR,
+            generator=generator,
             version=__version__,
             style=(HERE / "style.css").read_text(encoding="utf-8"),
-            title=_title(runs),
-            runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
-            comparison=_comparison(runs) if len(runs) > 1 else None,
+            title=title,
             warning=WARNING if shows_patients else "",
+            **content,
         )
     )
     return Page(html.strip() + "\n", shows_patients)
@@ -138,13 +155,10 @@ def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
     """What the template needs of a run."""
     charts, missing = curves.training_charts(run)
     best = run.test("best")
-    return {
-        "run": run,
+    return promised(run) | {
         "title": f"{run.label} {run.name}".strip(),
         "headline": words.headline(run),
         "tiles": _tiles(run),
-        "promises": promise.promises(run),
-        "false_alarms": f"{promise.FALSE_ALARMS:.0%}".removesuffix("%"),
         "facts": words.facts(run),
         "notes": words.notes(run.cohort) if run.cohort else [],
         "holdings": tables.holdings(run),
@@ -156,7 +170,6 @@ def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
         "best_round": best["round"] if best else None,
         "metrics": [metric(name, run.classes) for name in (best["mean"] if best else ())],
         "predictions": predictions,
-        "not_covered": run.statement.not_covered if run.statement else (),
         "shown": words.shown_without_cover(run),
         "command": _command(run),
         "from_python": "custom" in (run.experiment.cohort.kind, run.experiment.model.kind),
@@ -164,9 +177,18 @@ def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
     }
 
 
-def _tiles(run: Run) -> list[tuple[str, str, str]]:
-    """The few numbers that everybody wants: (name, value, remark)."""
-    test, what = run.test("last"), metric(run.headline).name
+def promised(run: Run) -> dict[str, Any]:
+    """What every page of a run's model says of both ε."""
+    return {
+        "run": run,
+        "promises": promise.promises(run),
+        "false_alarms": f"{promise.FALSE_ALARMS:.0%}".removesuffix("%"),
+        "not_covered": run.statement.not_covered if run.statement else (),
+    }
+
+
+def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
+    """Both ε, and how well the model does at a test, or in validation so far."""
     tiles = []
     for found in promise.promises(run):
         remark = f"as a formal promise: {found.strength}"
@@ -178,7 +200,11 @@ def _tiles(run: Run) -> list[tuple[str, str, str]]:
     part = "test" if test else "validation"
     edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
     remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
-    tiles.append((f"{what} on {part} images", shown(value), remark))
+    return [*tiles, (f"{metric(run.headline).name} on {part} images", shown(value), remark)]
+
+
+def _tiles(run: Run) -> list[Tile]:
+    tiles = main_tiles(run, run.test("last"))
     stopped = "the budget ended the run" if run.summary and run.summary["stopped"] else ""
     planned = "" if run.rounds == run.experiment.rounds else f"of {run.experiment.rounds}"
     tiles.append(("Rounds", str(run.rounds), " ".join(filter(None, [planned, stopped]))))

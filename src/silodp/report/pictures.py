@@ -39,7 +39,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures in blocks, with a heading each where it is a hospital."""
+    """Pictures in blocks, with a heading each where it is a hospital; `about`: how they were chosen."""
 
     about: str
     blocks: tuple[tuple[str, tuple[Picture, ...]], ...]
@@ -73,9 +73,9 @@ def outlines_of(
         blocks.append((hospital.name, pictures))
         on_hospital(done, len(hospitals))
     about = (
-        "Test slices that the model has not been trained on. They were chosen by the size of the true "
-        "outline (a small, a middle and a large one of each hospital), not by how well the model does on "
-        "them. Where both outlines run together, dashes of both colours alternate."
+        "They were chosen by the size of the true outline (a small, a middle and a large one of each "
+        "hospital), not by how well the model does on them. Where both outlines run together, dashes of both "
+        "colours alternate."
     )
     if len(hospitals) < len(cohort.hospitals):
         about += f" {len(hospitals)} of {len(cohort.hospitals)} hospitals are shown."
@@ -121,8 +121,8 @@ def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[st
         _image(hospital, index, logits[hospital.name][index], names) for hospital, index in _in_turn(cohort)
     )
     about = (
-        "Test images that the model has not been trained on: from each class in turn, another hospital every "
-        "time, not chosen by how well the model does on them."
+        "They were taken from each class in turn, another hospital every time, not chosen by how well the "
+        "model does on them."
     )
     return Gallery(about, (("", pictures),))
 

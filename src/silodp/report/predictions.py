@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[str, int, int], None]
 
 AS_ASKED = "Images are left out, as was asked for (--without-images)."
-PATIENTS_STAY = (
-    "The test images are of patients, so they are left out; `silodp report --images` puts them in."
-)
+PATIENTS_STAY = "The test images are of patients, so they are left out; `{} --images` puts them in."
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
     """
     synthetic = run.experiment.cohort.kind.startswith("synthetic")
     shown = synthetic if images is None else images
-    without = AS_ASKED if images is False else PATIENTS_STAY
+    without = AS_ASKED if images is False else PATIENTS_STAY.format("silodp report")
     if why := _out_of_reach(run):
         return Predictions(f"{why}, so there are no predictions.")
     if not shown and run.experiment.task == "segmentation":  # all that there is are images
@@ -71,13 +69,14 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
     with _threads(run.experiment.threads):
-        found = _predictions(cohort, partial(_logits, trainer), run, shown, tell)
+        found = predict_all(cohort, partial(_logits, trainer), run, shown, tell)
     return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
 
-def _predictions(
+def predict_all(
     cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
 ) -> Predictions:
+    """What the run's model, which is asked, says of a cohort's test images."""
     classes = run.classes
     if run.experiment.task == "segmentation":
         gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None

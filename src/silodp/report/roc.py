@@ -54,13 +54,13 @@ def roc_charts(scored: Scored, classes: Sequence[str]) -> list[Chart]:
         for name, (values, truth) in scored.items():
             if curve := roc(log_odds(values, 1), truth == 1):
                 lines.append(
-                    Line("each hospital", _thinned(curve), "faint", hint=f"{name}, AUC {area(curve):.3f}")
+                    Line("each hospital", thinned(curve), "faint", hint=f"{name}, AUC {area(curve):.3f}")
                 )
     for column in columns[:STYLES]:
         name = class_name(classes[column]) if column < len(classes) else f"class {column}"
         if curve := roc(log_odds(logits, column), labels == column):
             what = f"{'all test images together' if len(columns) == 1 else name} (AUC {area(curve):.3f})"
-            lines.append(Line(what, _thinned(curve), style=column if len(columns) > 1 else 0))
+            lines.append(Line(what, thinned(curve), style=column if len(columns) > 1 else 0))
     if all(line.kind == "reference" for line in lines):
         return []
     found = class_name(classes[1]) if len(columns) == 1 and len(classes) > 1 else "a class"
@@ -79,7 +79,7 @@ def roc_charts(scored: Scored, classes: Sequence[str]) -> list[Chart]:
     ]
 
 
-def _thinned(curve: Sequence[Point]) -> tuple[Point, ...]:
+def thinned(curve: Sequence[Point]) -> tuple[Point, ...]:
     """So many points as the eye can tell."""
     if len(curve) <= MOST_POINTS:
         return tuple(curve)

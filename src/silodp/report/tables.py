@@ -1,4 +1,4 @@
-"""The tables of a page: who held what, results by hospital, runs side by side."""
+"""The tables of a page: who held what, results by hospital, images one by one, runs side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -17,9 +17,13 @@ from silodp.report.reading import Run
 from silodp.runs.schema import ModelTest, Values
 from silodp.runs.wording import SEEN, show_epsilon, show_interval, tested_on
 
+if TYPE_CHECKING:
+    from silodp.inference.evaluation import ImageScore
+
 Edges = Mapping[str, Sequence[float | None]]
 
 MOST_CLASSES = 4  # counted in a table of their own columns
+MOST_IMAGES = 10  # named one by one
 LONGEST_WORD = 20  # letters
 BREAKS = re.compile(r"(?<=[\s._/])")
 
@@ -79,31 +83,44 @@ def results(run: Run) -> Table | None:
     last, best = run.test("last"), run.test("best")
     if last is None or best is None:
         return None
-    names = list(last["mean"])
-    images, patients = tested_on(last)
+    caption = (
+        f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
+        f"intervals, and of the best round ({best['round']})"
+    )
+    return scored(caption, last, run, best)
+
+
+def scored(caption: str, test: ModelTest, run: Run, best: ModelTest | None = None) -> Table:
+    """All metrics of a test by hospital, beside the headline of another one on the same images if given."""
+    names = list(test["mean"])
+    images, patients = tested_on(test)
     headings = ["Hospital", *(metric(name, run.classes).name for name in names)]
-    headings += [f"{metric(run.headline).name}, best round", "Images", *["Patients"] * (patients is not None)]
+    headings += [f"{metric(run.headline).name}, best round"] * (best is not None)
+    headings += ["Images", *["Patients"] * (patients is not None)]
 
     def row(
-        title: str, of_last: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
+        title: str, values: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
     ) -> tuple[Cell, ...]:
-        cells = [_cell(of_last.get(name), name, name == run.headline, edges.get(name)) for name in names]
-        tried = [Cell(f"{count:,}") for count in counts if count is not None]
-        return (Cell(title), *cells, _cell(of_best.get(run.headline), run.headline, False), *tried)
+        cells = [_cell(values.get(name), name, name == run.headline, edges.get(name)) for name in names]
+        if best is not None:
+            cells.append(_cell(of_best.get(run.headline), run.headline, False))
+        return (Cell(title), *cells, *(Cell(f"{count:,}") for count in counts if count is not None))
 
-    intervals = last["intervals"]
+    intervals = test["intervals"]
     return Table(
-        f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
-        f"intervals, and of the best round ({best['round']})",
+        caption,
         tuple(headings),
         tuple(
             row(
-                name, last["hospitals"][name], intervals["hospitals"].get(name, {}),
-                best["hospitals"].get(name, {}), _tried(last, name),
+                name, values, intervals["hospitals"].get(name, {}),
+                best["hospitals"].get(name, {}) if best else {}, _tried(test, name),
             )
-            for name in last["hospitals"]
+            for name, values in test["hospitals"].items()
         ),
-        row("Mean over hospitals", last["mean"], intervals["mean"], best["mean"], (images, patients)),
+        row(
+            "Mean over hospitals", test["mean"], intervals["mean"], best["mean"] if best else {},
+            (images, patients),
+        ),
     )  # fmt: skip
 
 
@@ -121,6 +138,26 @@ def _cell(
     interval = show_interval(edges, places)
     text = shown(value, places) + (f" ({interval})" if interval else "")
     return Cell(text, None if filled is None else max(0.0, min(100.0, filled)))
+
+
+def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
+    """The images that the model does least well on, by name, with what is defined for an image alone."""
+    names = [name for name in images[0].values if all(math.isfinite(one.values[name]) for one in images)]
+    if not names:
+        return None
+    chosen = sorted(images, key=lambda one: one.values[names[0]])[:MOST_IMAGES]
+    return Table(
+        f"{metric(names[0]).name}: the lowest {len(chosen)} of {len(images):,} images",
+        ("Image", "Hospital", *(metric(name, run.classes).name for name in names)),
+        tuple(
+            (
+                Cell(one.name),
+                Cell(one.hospital),
+                *(_cell(one.values[name], name, name == names[0]) for name in names),
+            )
+            for one in chosen
+        ),
+    )
 
 
 def comparison(runs: Sequence[Run]) -> Table:

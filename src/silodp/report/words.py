@@ -20,6 +20,7 @@ IMAGES = {
     "prostate": "prostate MRI slices",
     "custom": "images that were given from Python",
 }
+SCALES = {"dice": "1 is perfect, 0 is no overlap; ", "auc": "1 is perfect, 0.5 is guessing; "}
 NETWORKS = {
     "unet": "U-Net",
     "densenet": "DenseNet",
@@ -57,39 +58,45 @@ def purpose(run: Run) -> str:
 
 def headline(run: Run) -> list[str]:
     """The run in a few sentences: who, what, how well, at which privacy."""
-    network = NETWORKS.get(run.experiment.model.kind, "network")
-    who = hospitals(run)
-    sentences = [
-        f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}.",
-        _how_well(run),
-        *_how_private(run),
-    ]
+    sentences = [trained(run), _how_well(run), *how_private(run)]
     return [sentence for sentence in sentences if sentence]
 
 
+def trained(run: Run) -> str:
+    """Who trained what."""
+    network = NETWORKS.get(run.experiment.model.kind, "network")
+    who = hospitals(run)
+    return f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}."
+
+
+def reached(headline: str, test: ModelTest) -> str:
+    """How well a model does at a test, and how sure that is."""
+    name, value = metric(headline).name, shown(test["mean"].get(headline))
+    after = f"After {several(test['round'], 'round')}"
+    if value == "–":
+        return f"{after} its {name} on test images is not defined."
+    certainty = ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, headline))
+    return (
+        f"{after} it reaches {name} {value} on test images ({SCALES.get(headline, '')}mean over hospitals). "
+        f"{sentence(certainty)}"
+    )
+
+
 def _how_well(run: Run) -> str:
-    what = metric(run.headline)
-    scales = {"dice": "1 is perfect, 0 is no overlap; ", "auc": "1 is perfect, 0.5 is guessing; "}
-    scale = scales.get(run.headline, "")
-    test = run.test("last")
-    if test is not None:
-        value = shown(test["mean"].get(run.headline))
-        if value == "–":
-            return f"After {several(test['round'], 'round')} its {what.name} on test images is not defined."
-        return (
-            f"After {several(test['round'], 'round')} it reaches {what.name} {value} on test images "
-            f"({scale}mean over hospitals). {sentence(_certainty(run, test))}"
-        )
+    if (test := run.test("last")) is not None:
+        return reached(run.headline, test)
     if not run.metrics:
         return "No round is finished yet."
+    what, scale = metric(run.headline), SCALES.get(run.headline, "")
     value = shown(run.metrics[-1]["validation"]["mean"].get(run.headline))
     so_far = f"After {several(run.rounds, 'round')} so far"
     if value == "–":
         return f"{so_far} its {what.name} on validation images is not defined."
-    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}; mean over hospitals)."
+    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}mean over hospitals)."
 
 
-def _how_private(run: Run) -> list[str]:
+def how_private(run: Run) -> list[str]:
+    """Both ε of a run, and what they leave open."""
     if run.statement is None:
         return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
     if not run.statement.releases and not run.statement.unprotected:
@@ -184,11 +191,6 @@ def facts(run: Run) -> list[tuple[str, str]]:
     if baseline := _baseline(run):
         found.append(("To beat", sentence(baseline)))
     return found
-
-
-def _certainty(run: Run, test: ModelTest) -> str:
-    """How sure a test figure is, and what it rests on."""
-    return ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, run.headline))
 
 
 def _baseline(run: Run) -> str:
