@@ -224,6 +224,21 @@ def test_an_experiment_is_audited_with_its_own_mechanism() -> None:
     assert found.intermediary.claimed_mu == pytest.approx(1 / 0.5)
 
 
+@pytest.mark.parametrize("sabotaged", [False, True])
+def test_the_recipe_for_hospitals_is_audited_at_its_own_epsilon(
+    sabotaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its budget sets the noise, for the audit's rounds too; a sixth of it is noticed."""
+    recipe = Experiment.load("prostate-hospital", {"budget.epsilon": 1.0, "privacy.delta": 0.1})
+    if sabotaged:
+        missing(6.0, "seed", monkeypatch)
+    found = audit(
+        AuditSettings(recipe, runs=40, rounds=2, hospitals=2, confidence=0.99 if sabotaged else SURE)
+    )
+    assert found.hospital.claimed == pytest.approx(1.0, rel=1e-3)
+    assert found.hospital.verdict == ("broken" if sabotaged else "holds")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

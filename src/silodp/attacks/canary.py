@@ -73,7 +73,7 @@ class Bench:
     """What all federations of an audit share: the hospitals, the first model, the canary's direction.
 
     Noise, clipping, rule for v, server and seed are the experiment's; data, network and local training are
-    small ones of the audit's own.
+    small ones of the audit's own. Where the budget sets the noise, it does so for the audit's rounds.
 
     Attributes:
         delta: of the claims.
@@ -82,6 +82,7 @@ class Bench:
     """
 
     def __init__(self, experiment: Experiment, rounds: int, hospitals: int) -> None:
+        budget = experiment.budget if experiment.budget and experiment.budget.sets_noise else None
         plan = Experiment(
             name="audit",
             threads=1,
@@ -93,6 +94,7 @@ class Bench:
             intermediaries=experiment.intermediaries,
             clipping=experiment.clipping,
             privacy=experiment.privacy,
+            budget=budget,
             server=experiment.server,
         )
         network = _network(plan.seed)

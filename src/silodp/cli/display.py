@@ -150,7 +150,7 @@ def show_comparison(results: Mapping[str, Result]) -> None:
     """Several runs side by side: test metrics of the last round's model, v, and ε for both units."""
     first = next(iter(results.values())).summary
     table = titled_table(
-        f"test after {first['rounds']} rounds, mean over hospitals; ε at δ = {first['delta']:g}",
+        f"test of the last model, mean over hospitals; ε at δ = {first['delta']:g}",
         "A smaller ε is more private. Splitting buys accuracy by protecting an intermediary; "
         "the hospital as a whole is protected far less.",
     )

@@ -42,11 +42,11 @@ def plan(
     experiment = Experiment.load(PRESETS[task], changes)
     table = titled_table(
         f"{hospitals} hospitals, ε = {epsilon:g} for each, δ = {delta:g}: signal over noise of a whole run",
-        "Whatever the number of rounds. Above about 0.3 a start learns most of what it would without noise; "
-        "below about 0.1 it hardly moves (docs/hospital-privacy.md).",
+        "Whatever the number of rounds. Signal does not say that so few numbers can use it: the head alone "
+        "hardly learns. Measured: docs/hospital-privacy.md.",
     )
-    for heading in ("what trains", "numbers", "signal / noise", "expect"):
-        table.add_column(heading, justify="left" if heading in ("what trains", "expect") else "right")
+    for heading in ("what trains", "numbers", "signal / noise", "the noise"):
+        table.add_column(heading, justify="left" if heading in ("what trains", "the noise") else "right")
     for part, numbers in parts_of(experiment.model, task).items():
         ratio = signal_over_noise(epsilon, delta, hospitals, numbers)
         table.add_row(part, f"{numbers:,}", f"{ratio:.2f}", _expected(ratio))
@@ -69,10 +69,10 @@ def plan(
 
 def _expected(ratio: float) -> str:
     if ratio >= 1:
-        return "learns nearly as without noise"
+        return "is less than the signal"
     if ratio >= 0.3:
-        return "learns most of it"
-    return "learns a little" if ratio >= 0.1 else "noise drowns it"
+        return "leaves most of the signal"
+    return "leaves a little" if ratio >= 0.1 else "drowns it"
 
 
 def _worth(ratio: float, hospitals: int) -> str:
