@@ -56,7 +56,9 @@ class Recipe:
         own = {name: value for name, value in vars(self).items() if name != "model"}
         made = {"made_from": generated(self.kind).about, "task": generated(self.kind).task}
         return {"origin": "generated", **made, **own} | {
-            "model": self.model.model_dump(mode="json", exclude_none=True, exclude={"trainable"})
+            "model": self.model.model_dump(
+                mode="json", exclude_none=True, exclude={"trainable", "start_head"}
+            )
         }
 
 
