@@ -25,14 +25,14 @@ from silodp.runs.folder import RunFolder
 from silodp.runs.schema import Summary, read_as
 from silodp.runs.wording import show_epsilon
 
-COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97")
+COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97", "#5b8c3e")
 SITES = ("MSD", "PROMISE12", "ProstateX")
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     runs = {title: folder / experiment.name for title, experiment in demo_experiments().items()}
-    figure = plt.figure(figsize=(11.5, 4.8), layout="constrained")
+    figure = plt.figure(figsize=(12.5, 4.8), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     axes = left.subplots()
     for (title, run), colour in zip(runs.items(), COLOURS, strict=True):
@@ -44,7 +44,7 @@ def main() -> None:
     axes.set(xlabel="round", ylabel="Dice on validation slices, mean over hospitals", ylim=(0, 1))
     axes.spines[["top", "right"]].set_visible(False)
     left.legend(
-        frameon=False, fontsize=8, loc="outside upper center", ncols=3, handlelength=1.2, columnspacing=1
+        frameon=False, fontsize=7.5, loc="outside upper center", ncols=4, handlelength=1.2, columnspacing=1
     )
     grid = right.subplots(len(SITES), len(runs))
     for column, (title, run) in enumerate(runs.items()):

@@ -51,13 +51,17 @@ def test_what_is_open_is_found_and_what_is_said_stays(recipe: Experiment) -> Non
 
 def test_the_best_is_taken(recipe: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     """On made-up scores with one peak: a search along one setting after the other must find it."""
-    scores = {0.01: 0.0, 0.1: 1.0, 0.5: 0.2, 1: 0.1, 2: 0.0}
+    scores: dict[object, float] = {0.01: 0.0, 0.1: 1.0, 0.5: 0.2, 1: 0.1, 2: 0.0}
 
-    def score(self: Rehearsal, settings: dict[str, float]) -> float:
+    def score(self: Rehearsal, settings: dict[str, object]) -> float:
         return sum(scores.get(value, 0.05) for value in settings.values())
 
     monkeypatch.setattr(Rehearsal, "score", score)
-    found = Rehearsal(recipe, []).find()
+    tree = recipe.model_dump(exclude_none=True, exclude_unset=True)
+    del tree["model"]["trainable"]
+    scores["norm+head"], scores["head"] = 0.0, 0.3
+    found = Rehearsal(Experiment.build(tree), []).find()
+    assert found["model.trainable"] == "head"
     assert (found["local.learning_rate"], found["rounds"]) == (0.1, 1)
     assert found["clipping.noise"] == 0.5
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.terminal import complain
+from silodp.cli.terminal import complain, say
 
 if TYPE_CHECKING:
     from silodp.runs.training import Result
@@ -52,7 +52,9 @@ def run(
         progress(loaded.name, loaded.rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
-        result = train(loaded, out=folder, device=device, on_round=on_round, on_read=on_read)
+        result = train(
+            loaded, out=folder, device=device, on_round=on_round, on_read=on_read, on_trial=_say_trial
+        )
     _print_result(result, as_json)
 
 
@@ -80,6 +82,10 @@ def resume(
     ):
         result = resume_run(folder, rounds=rounds, device=device, on_round=on_round, on_read=on_read)
     _print_result(result, as_json)
+
+
+def _say_trial(tried: str, score: float) -> None:
+    say(f"rehearsal on generated hospitals: {tried}: {score:.3f}", error=True)
 
 
 @contextmanager

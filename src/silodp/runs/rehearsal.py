@@ -1,8 +1,8 @@
 """A rehearsal: the federation tried on generated hospitals before it begins, to find what it should be like.
 
 Guarantee: it sees the number of hospitals and the sizes of their training sets, which are public, and
-nothing of their images; so what it finds (how much noise a start bears, the local learning rate, the rounds)
-costs no privacy.
+nothing of their images; so what it finds (how much noise a start bears, the local learning rate, the rounds,
+what trains) costs no privacy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from silodp.clipping import RehearsedClipping
 from silodp.cohorts.cohort import Cohort
-from silodp.errors import InputError
+from silodp.errors import InputError, short
 from silodp.experiment import Experiment
 from silodp.models.start import read_start
 from silodp.pretraining.hospitals import generated_hospitals
@@ -30,7 +30,13 @@ OnTrial = Callable[[str, float], None]
 RATES = (0.01, 0.03, 0.1, 0.3)
 NOISES = (0.5, 1.0, 2.0, 4.0)
 ROUNDS = (10, 20, 30)
-FIRST = {"local.learning_rate": 0.1, "clipping.noise": 1.0, "rounds": 20}
+PARTS = ("norm+head", "head")
+FIRST: dict[str, Any] = {
+    "local.learning_rate": 0.1,
+    "clipping.noise": 1.0,
+    "rounds": 20,
+    "model.trainable": "norm+head",
+}
 WORLDS = (0, 1, 2)
 
 
@@ -74,11 +80,17 @@ class Rehearsal:
             and said.clipping.bound is None,
             "local.learning_rate": "learning_rate" not in said.local.model_fields_set,
             "rounds": "rounds" not in said.model_fields_set and bool(said.budget and said.budget.sets_noise),
+            "model.trainable": "trainable" not in said.model.model_fields_set,
         }
         return {name for name, is_open in settings.items() if is_open}
 
     def _order(self) -> Iterable[tuple[str, Sequence[Any]]]:
-        for key, values in (("local.learning_rate", RATES), ("clipping.noise", NOISES), ("rounds", ROUNDS)):
+        for key, values in (
+            ("local.learning_rate", RATES),
+            ("clipping.noise", NOISES),
+            ("rounds", ROUNDS),
+            ("model.trainable", PARTS),
+        ):
             if key in self.open_settings:
                 yield key, values
 
@@ -89,7 +101,7 @@ class Rehearsal:
             changed = self.experiment.change(**{name.replace(".", "__"): value for name, value in key})
             scores = [_final_score(changed, world, self.device) for world in self.worlds]
             self.scores[key] = sum(scores) / len(scores)
-            self.on_trial(", ".join(f"{name} = {value:g}" for name, value in key), self.scores[key])
+            self.on_trial(", ".join(f"{name} = {short(value)}" for name, value in key), self.scores[key])
         return self.scores[key]
 
 
