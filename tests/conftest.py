@@ -169,8 +169,7 @@ def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     server = multiprocessing.get_context("forkserver")
     ours = ["silodp.cli", "silodp.runs.training", "silodp.studies.output"]
     theirs = ["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", "monai.transforms"]
-    # PyTorch imports its compiler with the first optimizer that anybody makes.
-    server.set_forkserver_preload([*theirs, "torch._dynamo", *ours])
+    server.set_forkserver_preload([*theirs, *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process
