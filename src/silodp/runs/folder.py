@@ -90,10 +90,14 @@ class RunFolder:
         refuse_used(path)
         folder = cls(path)
         folder.hold()
-        refuse_used(path)  # another process may have been quicker, and be done already
-        (path / "versions.json").unlink(missing_ok=True)  # left by a kill
-        folder.note_version(0)
-        folder.save_experiment(experiment)  # from now on a run is there
+        try:
+            refuse_used(path)  # another process may have been quicker, and be done already
+            (path / "versions.json").unlink(missing_ok=True)  # left by a kill
+            folder.note_version(0)
+            folder.save_experiment(experiment)  # from now on a run is there
+        except InputError:
+            folder.let_go()
+            raise
         return folder
 
     @classmethod
