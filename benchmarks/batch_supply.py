@@ -42,7 +42,7 @@ def cohort(count: int, size: int) -> Examples:
 def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]:
     """Milliseconds of a step that go to supply, and of the whole step: means over `STEPS` of them."""
     generator, settings = torch.Generator().manual_seed(0), trainer.settings
-    trainer._optimizer.state[trainer._flat] = trainer.working_state()
+    state = trainer.working_state()
     started = time.perf_counter()
     part = examples[torch.randperm(len(examples), generator=generator)]  # as a hospital does
     job = draw_job(trainer.model.values, part, {}, settings, generator)
@@ -57,7 +57,7 @@ def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]
     moves = job.moves or (None,) * len(job.batches)
     for indices, chance in list(zip(job.batches, moves, strict=True))[:STEPS]:
         started = time.perf_counter()
-        trainer._step(part[indices], chance, fill)
+        trainer._step(part[indices], chance, fill, state)
         supplied += moment - started
         taken += time.perf_counter() - started
     return 1e3 * (once + supplied / STEPS), 1e3 * (once + taken / STEPS)

@@ -106,7 +106,7 @@ def cohort() -> Cohort:
     return blob_cohort()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def experiment() -> Experiment:
     """A private segmentation that trains in a moment."""
     return Experiment.build(
@@ -168,9 +168,8 @@ def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process of its own that has imported everything already: a fork of a server that does no work."""
     server = multiprocessing.get_context("forkserver")
     ours = ["silodp.cli", "silodp.runs.training", "silodp.studies.output"]
-    theirs = ["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX", "monai.transforms"]
-    # PyTorch imports its compiler with the first optimizer that anybody makes.
-    server.set_forkserver_preload([*theirs, "torch._dynamo", *ours])
+    theirs = ["hypothesis", "pytest", "scipy.ndimage", "mlflow", "tensorboardX"]
+    server.set_forkserver_preload([*theirs, *ours])
     process = server.Process(target=_with_environment, args=(dict(os.environ), work, arguments))
     process.start()
     return process

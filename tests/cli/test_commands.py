@@ -1,6 +1,7 @@
 """The command line as a person meets it; one call of each command in a process of its own."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -132,24 +133,40 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rounds"] == 6
 
 
-def test_training_imports_nothing_heavy_or_of_the_terminal() -> None:
+def test_training_imports_nothing_heavy_or_of_the_terminal(tmp_path: Path) -> None:
     """PyTorch and NumPy are enough at import; MONAI, readers, plots, terminals, trackers come when used."""
-    code = "import sys, silodp.runs.training, silodp.tracking"
-    code += ", silodp.tasks.segmentation, silodp.tasks.classification; print(' '.join(sys.modules))"
-    modules = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"typer", "rich", "scipy", "pandas", "matplotlib", "opacus", "dp_accounting", "flwr"} & set(
-        modules
-    )
-    assert not {"monai", "mlflow", "tensorboardX", "tensorboard"} & set(modules)
+    code = f"""
+import sys, silodp.runs.training, silodp.tracking, silodp.tasks.segmentation, silodp.tasks.classification
+print(*sys.modules)
+for optimizer in ("adam", "sgd"):
+    small = silodp.Experiment.load("demo", [*{SMALL}, "rounds=1", f"local.optimizer={{optimizer}}"])
+    silodp.train(small, out={str(tmp_path)!r} + "/" + optimizer, device="cpu")
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    at_import, by_training = map(str.split, done.stdout.splitlines())
+    heavy = {"typer", "rich", "scipy", "pandas", "matplotlib", "opacus", "dp_accounting", "flwr"}
+    heavy |= {"monai", "mlflow", "tensorboardX", "tensorboard"}
+    assert not heavy & {*at_import}
+    assert "torch._dynamo" not in by_training  # PyTorch's compiler, which its classes of optimizers import
 
 
-def test_help_does_not_wait_for_pytorch() -> None:
-    code = "import sys, silodp.cli; print('torch' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
-    )
+def test_what_needs_no_network_does_not_wait_for_pytorch() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None  # so that it cannot be imported
+from silodp.cli import main
+for line in ("--help", "run nowhere", "resume nowhere", "privacy --noise-multiplier 1 --hospitals 9",
+             "privacy --noise-multiplier 1 --hospitals 9 --sample-rate 0.5 --without-replacement --rounds 3"):
+    sys.argv = ["silodp", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        print("ends with", end.code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.findall("ends with (.)", done.stdout) == ["0", "2", "2", "0", "0"], done.stderr
+    assert done.stderr.count("nowhere") == 2, done.stderr
 
 
 def test_a_round_is_described_hospital_first_and_says_what_is_not_covered() -> None:

@@ -28,10 +28,10 @@ def said(output: str, start: str) -> list[str]:
 
 
 def goes_all_the_way(tmp_path: Path, *command: str) -> str:
-    """Runs the check, the command that it prints and the report; returns what the check said."""
+    """Runs the check, the command that it prints for a few rounds, and the report; what the check said."""
     checked = silodp(*command, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    trained = silodp(*said(checked.stdout, "to train on it: "), cwd=tmp_path)
+    trained = silodp(*said(checked.stdout, "to train on it: "), "--set", "rounds=3", cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr
     (run,) = (tmp_path / "runs").iterdir()
     reported = silodp("report", run, cwd=tmp_path)

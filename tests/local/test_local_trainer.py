@@ -1,7 +1,9 @@
 import copy
 import math
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -66,9 +68,19 @@ def test_the_reach_is_that_of_constant_gradients() -> None:
     assert LocalSettings.of(optimizer="adam").reach(7) == 7
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
-    local = trainer(optimizer=optimizer, learning_rate=0.01, batch_size=4, epochs=2)
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "plainly"),
+    [
+        ("adam", {}, partial(torch.optim.Adam, amsgrad=True)),
+        ("adam", {"amsgrad": False}, torch.optim.Adam),
+        ("sgd", {}, partial(torch.optim.SGD, momentum=0.9)),
+        ("sgd", {"momentum": 0.0}, torch.optim.SGD),
+    ],
+)
+def test_training_on_flat_buffers_equals_plain_pytorch(
+    optimizer: str, settings: dict[str, object], plainly: Callable[..., torch.optim.Optimizer]
+) -> None:
+    local = trainer(optimizer=optimizer, learning_rate=0.01, batch_size=4, epochs=2, **settings)
     plain = copy.deepcopy(local.model.module)
     start = local.model.values.clone()
     data = examples()
@@ -78,10 +90,7 @@ def test_training_on_flat_buffers_equals_plain_pytorch(optimizer: str) -> None:
     for parameter in plain.parameters():
         parameter.data = parameter.data.clone().contiguous()
         parameter.grad = None
-    if optimizer == "adam":
-        other: torch.optim.Optimizer = torch.optim.Adam(plain.parameters(), lr=0.01, amsgrad=True)
-    else:
-        other = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9)
+    other = plainly(plain.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(3)
     for _ in range(2):
         for batch in torch.randperm(12, generator=generator).tensor_split(3):

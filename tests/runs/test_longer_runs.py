@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,22 @@ def assert_same_run(one: Path, two: Path) -> None:
         assert read_statement(folder).problems == ()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fresh(experiment: Experiment) -> Experiment:
     """Whose hospitals keep nothing from round to round, so that it goes on after its end."""
     return experiment.change(local__state="fresh")
+
+
+@pytest.fixture(scope="module")
+def whole(fresh: Experiment, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The runs that were asked for three and for five rounds at first; nobody changes them."""
+    parent = tmp_path_factory.mktemp("whole")
+    return {
+        rounds: train(
+            fresh.change(rounds=rounds), cohort=blob_cohort(), out=parent / str(rounds), device="cpu"
+        ).folder
+        for rounds in (3, 5)
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,9 +136,9 @@ def test_a_finished_run_whose_hospitals_kept_states_is_refused_with_the_way_out(
 
 
 def test_fewer_rounds_than_are_released_are_refused(
-    fresh: Experiment, cohort: Cohort, tmp_path: Path
+    fresh: Experiment, whole: dict[int, Path], cohort: Cohort, tmp_path: Path
 ) -> None:
-    train(fresh, cohort=cohort, out=tmp_path / "run", device="cpu")
+    shutil.copytree(whole[3], tmp_path / "run")
     untouched(tmp_path / "run", r"rounds = 2: .* has released 3 already", rounds=2, cohort=cohort)
     untouched(tmp_path / "run", "rounds = 0: choose a whole number of at least 1", rounds=0, cohort=cohort)
     with pytest.raises(Killed):  # the checkpoint is of round 2, the ledger knows of round 3
@@ -147,16 +160,10 @@ STEPS: list[tuple[type, str]] = [
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("place", "step"), STEPS, ids=[step for _, step in STEPS])
 def test_a_kill_on_the_way_leaves_the_old_run_or_the_new_one(
-    place: Any, step: str, after: bool, fresh: Experiment, cohort: Cohort, tmp_path: Path,
+    place: Any, step: str, after: bool, whole: dict[int, Path], cohort: Cohort, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    whole = {
-        rounds: train(
-            fresh.change(rounds=rounds), cohort=cohort, out=tmp_path / str(rounds), device="cpu"
-        ).folder
-        for rounds in (3, 5)
-    }
-    folder = train(fresh, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    folder = shutil.copytree(whole[3], tmp_path / "run")
     honest: Callable[..., Any] = getattr(place, step)
 
     def kill(*given: Any) -> None:
@@ -244,10 +251,8 @@ def test_the_versions_stand_there_from_the_start_and_another_is_warned_of(
     assert caplog.text == ""
 
 
-def test_another_cohort_is_refused_before_anything_changes(
-    fresh: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    train(fresh, cohort=cohort, out=tmp_path / "run", device="cpu")
+def test_another_cohort_is_refused_before_anything_changes(whole: dict[int, Path], tmp_path: Path) -> None:
+    shutil.copytree(whole[3], tmp_path / "run")
     untouched(tmp_path / "run", "another cohort", rounds=5, cohort=blob_cohort(images=21))
 
 

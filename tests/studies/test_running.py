@@ -4,30 +4,19 @@ import json
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import command_line, forked
+from counted_work import note
 from made_up_runs import SUMMARY, made_up
 
 from silodp import InputError
-from silodp.experiment import Experiment
 from silodp.studies.planning import make_plan
 from silodp.studies.running import default_jobs, run_study
 from silodp.studies.study import Cell, Plan, Study
-
-
-def note(experiment: Experiment, folder: Path, device: str) -> None:
-    """A cell's work that counts how often it was done, and by which process."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "times").open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    if experiment.seed == 13:
-        raise InputError("seed = 13: bad luck")
-    if experiment.seed == 14:
-        raise ZeroDivisionError
-    (folder / "summary.json").write_text(json.dumps(SUMMARY | {"seed": experiment.seed}))
 
 
 def write_seeds(out: Path, plan: Plan, found: Any) -> None:
@@ -36,7 +25,7 @@ def write_seeds(out: Path, plan: Plan, found: Any) -> None:
 
 def counting(*seeds: int) -> Study:
     def cells(plan: Plan) -> list[Cell]:
-        return [plan.cell(0.5, True, seed, work=note) for seed in seeds]
+        return [plan.cell(0.5, True, seed, work=partial(note, summary=SUMMARY)) for seed in seeds]
 
     return Study("counting", "counts", "prostate", cells, write_seeds)
 

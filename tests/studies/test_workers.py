@@ -2,21 +2,19 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import command_line, command_of, forked, in_a_process
-
-STUDY = command_of("study")
+from conftest import command_line, forked, in_a_process
 
 
-def start(out: Path, name: str, *words: str) -> subprocess.Popen[str]:
-    command = [*STUDY, name, "--scale", "smoke", "--device", "cpu", "--out", str(out), *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def study_and_say(out: Path, said: Path, *words: object) -> None:
+    done = command_line("study", *words, "--scale", "smoke", "--device", "cpu", "--out", out)
+    said.write_text(done.stderr)
+    sys.exit(done.returncode)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -48,15 +46,17 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and L
 
 @on_linux
 def test_a_study_that_is_terminated_leaves_nobody_training(tmp_path: Path) -> None:
-    study = start(tmp_path, "figure2a", "--jobs", "2", "--set", "rounds=5000")
-    wait_until(lambda: len(at_work(tmp_path)) == 2 or study.poll() is not None)
-    assert study.poll() is None
+    words = ("figure2a", "--jobs", "2", "--set", "rounds=5000")
+    study = forked(study_and_say, tmp_path, tmp_path / "said", *words)
+    wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
+    assert study.is_alive()
     assert study.pid not in at_work(tmp_path)
-    study.send_signal(signal.SIGTERM)
-    _, said = study.communicate(timeout=60)
+    study.terminate()  # SIGTERM
+    study.join(60)
     wait_until(lambda: not at_work(tmp_path))
     assert not list(tmp_path.glob("runs/*/summary.json"))
-    assert study.returncode == 130
+    assert study.exitcode == 130
+    said = (tmp_path / "said").read_text()
     assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
     assert "Traceback" not in said
 

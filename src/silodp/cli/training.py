@@ -41,11 +41,13 @@ def run(
     from silodp.cli.display import progress
     from silodp.experiment import Experiment
     from silodp.runs.places import new_folder
+
+    wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
+    loaded = Experiment.load(experiment, wanted)  # what is misspelt is told before PyTorch is imported
+
     from silodp.runs.training import train
     from silodp.tracking import tracked
 
-    wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
-    loaded = Experiment.load(experiment, wanted)
     with (
         new_folder(out, loaded.name) as folder,
         interruptible(folder),
@@ -71,10 +73,12 @@ def resume(
     """Go on with a run from its last checkpoint, or beyond its last round."""
     from silodp.cli.display import progress
     from silodp.runs.folder import read_experiment
+
+    loaded = read_experiment(folder)
+
     from silodp.runs.training import resume as resume_run
     from silodp.tracking import tracked
 
-    loaded = read_experiment(folder)
     with (
         interruptible(folder),
         progress(loaded.name, rounds or loaded.rounds) as (show, on_read),

@@ -9,15 +9,14 @@ from pydantic import Field
 from silodp.settings import Positive, Rule
 
 if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
+    from torch import Tensor
 
 
 class LocalSettings(Rule):
     """How an intermediary trains in one round.
 
     Attributes:
-        counts_steps: whether the optimizer's state has PyTorch's «step».
+        counts_steps: whether the optimizer's state has «step», the number of steps so far.
     """
 
     section: ClassVar[str] = "local"
@@ -33,13 +32,17 @@ class LocalSettings(Rule):
     batch_size: Annotated[int, Field(ge=2)] = 8
     augmentation: Literal["none", "affine-flip"] = "none"
 
-    def make(self, parameters: nn.Parameter) -> Optimizer:
-        """PyTorch's optimizer of one flat parameter, changed in place."""
+    def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
+        """One step: changes the (d,) values and what the state has in place.
+
+        PyTorch's classes of optimizers import its compiler, which takes longer than the first round of a
+        small run; the functions under them do not.
+        """
         raise NotImplementedError
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """The (d,) tensors in the optimizer's state, by PyTorch's names."""
+        """The (d,) tensors in the optimizer's state; all are zero before the first step."""
         return ()
 
     @property
@@ -59,10 +62,15 @@ class Adam(LocalSettings):
     optimizer: Literal["adam"] = "adam"
     amsgrad: bool = True
 
-    def make(self, parameters: nn.Parameter) -> Optimizer:
-        import torch
+    def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
+        from torch.optim.adam import adam
 
-        return torch.optim.Adam([parameters], self.learning_rate, amsgrad=self.amsgrad, fused=True)
+        largest = [state["max_exp_avg_sq"]] if self.amsgrad else []
+        adam(
+            [values], [gradients], [state["exp_avg"]], [state["exp_avg_sq"]], largest, [state["step"]],
+            fused=True, amsgrad=self.amsgrad, lr=self.learning_rate, beta1=0.9, beta2=0.999, eps=1e-8,
+            weight_decay=0.0, maximize=False,
+        )  # fmt: skip
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -75,10 +83,14 @@ class SGD(LocalSettings):
     optimizer: Literal["sgd"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
-    def make(self, parameters: nn.Parameter) -> Optimizer:
-        import torch
+    def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
+        from torch.optim.sgd import sgd
 
-        return torch.optim.SGD([parameters], self.learning_rate, self.momentum, fused=True)
+        sgd(
+            [values], [gradients], [state[name] for name in self.moments],
+            fused=True, lr=self.learning_rate, momentum=self.momentum, dampening=0.0, nesterov=False,
+            weight_decay=0.0, maximize=False,
+        )  # fmt: skip
 
     @property
     def moments(self) -> tuple[str, ...]:

@@ -48,9 +48,6 @@ class LocalTrainer:
         for layer in self.model.module.modules():
             if isinstance(layer, nn.GroupNorm) and any(own.requires_grad for own in layer.parameters()):
                 layer.register_forward_pre_hook(_contiguous_after_frozen_layers)
-        self._flat = nn.Parameter(self.model.values)
-        self._flat.grad = self.model.gradients
-        self._optimizer = self.settings.make(self._flat)
         self._working = self.fresh_state()
 
     def fresh_state(self) -> OptimizerState:
@@ -73,12 +70,12 @@ class LocalTrainer:
         self._seed_model(job.seed)
         self.model.load(job.start)
         self.model.module.train()
-        self._optimizer.state[self._flat] = self.working_state() if job.state is None else job.state
+        state = self.working_state() if job.state is None else job.state
         total = torch.zeros((), device=self.device)
         moves = job.moves or (None,) * len(job.batches)
         with self._gradients(job.seed) as fill:
             for batch, chance in zip(job.batches, moves, strict=True):
-                total += self._step(job.examples[batch], chance, fill)
+                total += self._step(job.examples[batch], chance, fill, state)
         return total / len(job.batches)
 
     def _seed_model(self, seed: int) -> None:
@@ -96,14 +93,14 @@ class LocalTrainer:
             return nullcontext(self._fill)
         return self.sample_level.gradients(self.model, self.task.image_losses, seed)
 
-    def _step(self, batch: Examples, moves: Tensor | None, fill: Fill) -> Tensor:
+    def _step(self, batch: Examples, moves: Tensor | None, fill: Fill, state: OptimizerState) -> Tensor:
         images, targets = network_input(batch.images), batch.targets
         if moves is not None:
             masks = targets.float() if targets.ndim == 4 else None
             images, moved = move(images, masks, moves)
             targets = targets if moved is None else moved
         loss = fill(images, targets)
-        self._optimizer.step()
+        self.settings.step(self.model.values, self.model.gradients, state)
         return loss
 
     def _fill(self, images: Tensor, targets: Tensor) -> Tensor:

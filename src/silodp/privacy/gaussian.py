@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -20,7 +22,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     if mu <= 0:
         return 0.0
-    # Of one number: a run asks after every round, and tensors of one number take thirty times as long.
+    # Of one number: a run asks after every round, and arrays of one number take much longer.
     log_first = float(log_ndtr(-epsilon / mu + mu / 2))
     if log_first == -math.inf:
         return 0.0
@@ -49,18 +51,20 @@ def mixture_epsilon(rounds: Sequence[tuple[float, int]], rate: float, delta: flo
     sum over those rounds, so δ(ε) is the mean of the Gaussian δ over that sum's distribution. Where rounds
     differ, each kind's part of the sum is rounded up to a grid: a bound from above.
     """
+    if any(math.isinf(square) for square, _ in rounds):
+        return math.inf
     squares, chances = _mixture(rounds, rate)
-    mus = torch.tensor(squares, dtype=torch.float64).sqrt()
-    weights = torch.tensor(chances, dtype=torch.float64)
-    return _smallest_epsilon(lambda epsilon: float(weights @ _deltas(mus, epsilon)), float(mus[-1]), delta)
+    some = squares > 0  # without any release δ is 0
+    mus, chances = np.sqrt(squares[some]), chances[some]
+    largest = float(mus.max(initial=0.0))
+    return _smallest_epsilon(lambda epsilon: float(chances @ _deltas(mus, epsilon)), largest, delta)
 
 
-def _mixture(rounds: Sequence[tuple[float, int]], rate: float) -> tuple[list[float], list[float]]:
+def _mixture(rounds: Sequence[tuple[float, int]], rate: float) -> tuple[Numbers, Numbers]:
     """Values of Σ B_t μ_t² for independent B_t with chance `rate`, in growing order, with their chances."""
     if len(rounds) == 1:
         ((square, count),) = rounds
-        chances = _binomial(count, rate)
-        return [square * taken for taken in range(count + 1)], chances.tolist()
+        return square * np.arange(count + 1, dtype=np.float64), _binomial(count, rate)
     if len(rounds) > 64:  # alike ones together, each as bad as the worst of them
         ordered = sorted(rounds)
         step = math.ceil(len(ordered) / 64)
@@ -68,32 +72,35 @@ def _mixture(rounds: Sequence[tuple[float, int]], rate: float) -> tuple[list[flo
         rounds = [(part[-1][0], sum(count for _, count in part)) for part in parts]
     points = 4096
     unit = sum(square * count for square, count in rounds) / (points - 2 * len(rounds))
-    total = torch.zeros(points, dtype=torch.float64)
+    total = np.zeros(points)
     total[0] = 1.0
     for square, count in rounds:
-        kind = torch.zeros(points, dtype=torch.float64)
-        places = torch.arange(count + 1, dtype=torch.float64).mul(square / unit).ceil().long()
-        kind.index_add_(0, places, _binomial(count, rate))
+        places = np.ceil(np.arange(count + 1) * (square / unit)).astype(np.int64)
+        kind = np.bincount(places, _binomial(count, rate), points)
         size = 2 * points
-        product = torch.fft.rfft(total, size) * torch.fft.rfft(kind, size)
-        total = torch.fft.irfft(product, size)[:points].clamp(min=0)
-    return [unit * place for place in range(points)], (total / total.sum()).tolist()
+        product = np.fft.rfft(total, size) * np.fft.rfft(kind, size)
+        total = np.fft.irfft(product, size)[:points].clip(min=0)
+    return unit * np.arange(points, dtype=np.float64), total / total.sum()
 
 
-def _binomial(count: int, rate: float) -> Tensor:
+def _binomial(count: int, rate: float) -> Numbers:
     """The chances of 0…count successes."""
-    taken = torch.arange(count + 1, dtype=torch.float64)
-    ways = math.lgamma(count + 1) - torch.lgamma(taken + 1) - torch.lgamma(count - taken + 1)
-    chance = torch.tensor(rate, dtype=torch.float64)
-    return (ways + torch.xlogy(taken, chance) + torch.xlogy(count - taken, 1 - chance)).exp()
+    from scipy.special import gammaln, xlogy
+
+    taken = np.arange(count + 1.0)
+    ways = math.lgamma(count + 1) - gammaln(taken + 1) - gammaln(count - taken + 1)
+    chances: Numbers = np.exp(ways + xlogy(taken, rate) + xlogy(count - taken, 1 - rate))
+    return chances
 
 
-def _deltas(mus: Tensor, epsilon: float) -> Tensor:
-    safe = mus.clamp(min=1e-150)
-    log_first = torch.special.log_ndtr(-epsilon / safe + safe / 2)
-    log_second = epsilon + torch.special.log_ndtr(-epsilon / safe - safe / 2)
-    deltas = log_first.exp() * -torch.expm1((log_second - log_first).clamp(max=0.0))
-    return torch.where(mus > 0, deltas, 0.0)
+def _deltas(mus: Numbers, epsilon: float) -> Numbers:
+    """`gaussian_delta` of many μ > 0."""
+    from scipy.special import log_ndtr
+
+    log_first = log_ndtr(-epsilon / mus + mus / 2)
+    log_second = epsilon + log_ndtr(-epsilon / mus - mus / 2)
+    deltas: Numbers = np.exp(log_first) * -np.expm1((log_second - log_first).clip(max=0.0))
+    return deltas
 
 
 def _smallest_epsilon(delta_of: Callable[[float], float], largest_mu: float, delta: float) -> float:

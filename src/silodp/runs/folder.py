@@ -25,10 +25,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-import torch
-from torch import Tensor
+from typing import IO, TYPE_CHECKING, Any
 
 from silodp.errors import InputError, cannot_write, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
@@ -54,7 +51,10 @@ from silodp.runs.schema import (
     read_as,
 )
 from silodp.runs.version import version
-from silodp.tensor_files import read_tensors
+
+if TYPE_CHECKING:  # it takes seconds to import, and whoever reads a run's lines need not wait for it
+    import torch
+    from torch import Tensor
 
 CHECKPOINT = {"identity", "ledger", "over", "state", "best"}
 RESTORE = "restore the file"
@@ -90,10 +90,14 @@ class RunFolder:
         refuse_used(path)
         folder = cls(path)
         folder.hold()
-        refuse_used(path)  # another process may have been quicker, and be done already
-        (path / "versions.json").unlink(missing_ok=True)  # left by a kill
-        folder.note_version(0)
-        folder.save_experiment(experiment)  # from now on a run is there
+        try:
+            refuse_used(path)  # another process may have been quicker, and be done already
+            (path / "versions.json").unlink(missing_ok=True)  # left by a kill
+            folder.note_version(0)
+            folder.save_experiment(experiment)  # from now on a run is there
+        except InputError:
+            folder.let_go()
+            raise
         return folder
 
     @classmethod
@@ -148,6 +152,8 @@ class RunFolder:
 
     def note_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
         """Writes down what is at work from here on; the versions before and now, where they differ."""
+        import torch
+
         path = self.path / "versions.json"
         known = read_as(Versions, path, RESTORE)["versions"] if path.exists() else []
         now: VersionRecord = {
@@ -205,6 +211,8 @@ class RunFolder:
         write_atomically(self.path / "metrics.jsonl", b"".join(kept))
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
+        import torch
+
         with replacing(self.path / "checkpoint.pt") as file:
             torch.save(content, file)
 
@@ -214,6 +222,8 @@ class RunFolder:
 
     def checkpoint_facts(self) -> CheckpointFacts | None:
         """What the checkpoint says of the run; None without one."""
+        import torch
+
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
@@ -251,6 +261,8 @@ class RunFolder:
 
 def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> dict[str, Any]:
     """What `save_checkpoint` wrote: tensors and plain values, with what it says of itself."""
+    from silodp.tensor_files import read_tensors
+
     damaged = InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run")
     try:
         content = read_tensors(path, device, mmap=mmap)
