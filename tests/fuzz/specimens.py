@@ -40,6 +40,7 @@ from silodp.cohorts.sources.pixels import read_mask_picture, read_picture
 from silodp.cohorts.store import Store, build_store, open_store
 from silodp.experiment import Experiment
 from silodp.local.state import take_up
+from silodp.models.start import begin_with, read_start, write_start
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
@@ -212,6 +213,8 @@ def _runs(work: Path) -> dict[str, Specimen]:
     def settings(folder: Path) -> Any:
         return Experiment.load(folder / "experiment.toml")
 
+    write_start(work / "start.safetensors", experiment.model.make(1, 1), {"origin": "generated"})
+    started = (work / "start.safetensors").read_bytes()
     toml = {"experiment.toml": sound["experiment.toml"]}
     like = {"exp_avg": torch.zeros(40), "step": torch.zeros(())}
     packed = io.BytesIO()
@@ -237,6 +240,13 @@ def _runs(work: Path) -> dict[str, Specimen]:
             {"model.safetensors": sound["model.safetensors"]},
             {"model.safetensors": (damaged_bytes, _damaged_safetensors)},
             model,
+        ),
+        "start": Specimen(
+            {"start.safetensors": (started,)},
+            {"start.safetensors": (damaged_bytes, _damaged_safetensors)},
+            lambda folder: begin_with(
+                experiment.model.make(1, 1), read_start(str(folder / "start.safetensors"))
+            ),
         ),
     }  # fmt: skip
 

@@ -12,6 +12,7 @@ KINDS = (
     "nifti-gz", "dicom", "npz", "npz-masks", "medmnist", "patients-csv", "rsna-csv", "prostate-json",
     "prepared", "prepared-masks",
     "checkpoint", "states", "ledger", "statement", "metrics", "summary", "cohort-json", "toml", "safetensors",
+    "start",
 )  # fmt: skip
 
 
