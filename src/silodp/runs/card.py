@@ -62,7 +62,7 @@ def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) 
         f"- Network: {experiment.model.kind}, {summary['parameters']:,} trained parameters; rounds: "
         f"{summary['rounds']}; {summary['members']} hospitals trained it together.",
         f"- {describe_cohort(summary['cohort']).replace('data: ', 'Data: ', 1)}.",
-        *([f"- {describe_start(start).capitalize()}."] if (start := summary["start"]) else []),
+        *([f"- {describe_start(start).capitalize()}."] if (start := summary.get("start")) else []),
         f"- Made with silodp {summary['silodp']} and PyTorch {summary['torch']} on {summary['device']}.",
     ]
     return "\n".join(["## What it is", "", *lines])

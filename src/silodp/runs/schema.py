@@ -175,7 +175,7 @@ class Summary(TypedDict):
     device: str
     torch: str
     silodp: str
-    start: StartRecord | None  # null: by chance
+    start: NotRequired[StartRecord | None]  # null: by chance; runs from before there were starts lack it
     ledger: str  # its last hash
     model: str  # SHA-256 of model.safetensors
 
