@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "DP-FedAvg": {"intermediaries.rule": "fixed"},
     "with intermediaries": {},
     "for whole hospitals": {
-        "rounds": 20,
+        "rounds": 10,
         "model.affine": True,
         "model.start": "pelvis-8",
         "model.trainable": "norm+head",
