@@ -181,7 +181,7 @@ def test_every_study_has_its_name() -> None:
     for name in study_names():
         study = study_named(name)
         assert study.name == name
-        plan = make_plan(study.task, "smoke")
+        plan = make_plan(study.task, "smoke", bases=study.bases)
         names = [cell.folder_name for cell in study.cells(plan)]
         assert names
     with pytest.raises(InputError, match="table1-prostate"):
