@@ -170,6 +170,7 @@ def test_printed_figures() -> None:
 def test_studies_stand_in_the_papers_order() -> None:
     beyond = [
         "sample-vs-client", "matched-privacy", "hospital-privacy-prostate", "hospital-privacy-ich",
+        "worth-it-prostate", "worth-it-ich",
     ]  # fmt: skip
     groups = [name.split("-")[0] for name in study_names() if name not in beyond]
     assert list(dict.fromkeys(groups)) == [
