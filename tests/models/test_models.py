@@ -10,6 +10,7 @@ from silodp.local.parameters import refuse_unprotectable
 from silodp.models import build_model
 from silodp.models.kinds import ModelSettings
 from silodp.models.norm import NORMS, norm_layer, with_norm
+from silodp.models.resnet import ResNet
 from silodp.models.unet import UNet
 
 DENSENET121 = ModelSettings.of(kind="densenet", features=64)
@@ -122,3 +123,19 @@ def test_group_norm_divides_any_number_of_channels(channels: int) -> None:
 def test_an_unknown_norm_is_refused() -> None:
     with pytest.raises(ValueError, match="layer"):
         norm_layer("layer", 4)
+
+
+def test_a_narrow_residual_network_trains_with_its_own_stride() -> None:
+    """The shortcut is a convolution with stride 2; oneDNN's own corrupts memory below 8 (or 16) channels."""
+    torch.manual_seed(0)
+    model = ResNet(1, 2, 4, (1, 1), "group", affine=True).to(memory_format=torch.channels_last)
+    block = model.blocks[1]
+    assert isinstance(block.shortcut, nn.Conv2d)
+    images = torch.randn(8, 1, 20, 20)
+    for _ in range(20):
+        model(images.to(memory_format=torch.channels_last)).square().sum().backward()
+    maps = torch.relu(block.norm1(model.blocks[0](model.first(images))))
+    strided = nn.functional.conv2d(maps, block.shortcut.weight, stride=2)
+    inner = block.conv2(torch.relu(block.norm2(block.conv1(maps))))
+    assert torch.allclose(block(model.blocks[0](model.first(images))), strided + inner, atol=1e-5)
+    assert all(torch.isfinite(one.grad).all() for one in model.parameters() if one.grad is not None)

@@ -43,7 +43,7 @@ SUMMARY: dict[str, Any] = {
     "noise_multiplier": {"hospital": 1.0, "intermediary": 1.0}, "intermediaries": 1, "budget": None,
     "stopped": None, "test": {"last": TEST, "best": TEST}, "best_round": 1, "not_covered_by_epsilon": [],
     "wall_seconds": 1.0, "training_seconds": 1.0, "images_per_second": 1.0, "device": "none", "torch": "0",
-    "silodp": "0.1.0", "ledger": "", "model": "",
+    "silodp": "0.1.0", "start": None, "ledger": "", "model": "",
 }  # fmt: skip
 """What a run writes, to be changed."""
 

@@ -64,6 +64,22 @@ def test_other_settings_are_another_cell(plan: Plan) -> None:
     assert renamed.folder_name.rsplit("-", 1)[1] == base.folder_name.rsplit("-", 1)[1]
 
 
+def test_a_change_that_some_cells_have_no_place_for_is_taken(tmp_path: Path) -> None:
+    """Runs without privacy clip nothing, so they have no C; a change that no cell heeds is refused."""
+    changed = make_plan("prostate", "smoke", changes=["clipping.bound=3"])
+
+    def cells(plan: Plan) -> list[Cell]:
+        return [plan.cell(z, True, 0, work=note) for z in (0.0, 0.5)]
+
+    run_study(Study("some", "some", "prostate", cells, lambda *_: None), changed, tmp_path, jobs=1)
+
+    def unprotected(plan: Plan) -> list[Cell]:
+        return cells(plan)[:1]
+
+    with pytest.raises(InputError, match=r"--set clipping\.bound: none has its own in every run"):
+        run_study(Study("none", "none", "prostate", unprotected, lambda *_: None), changed, tmp_path)
+
+
 def test_the_method_is_the_authors_and_each_cell_says_what_it_changes(plan: Plan) -> None:
     with_, without = plan.cell(0.5, True, 3).experiment, plan.cell(0.5, False, 3).experiment
     assert (with_.intermediaries.rule, with_.clipping.rule, with_.seed) == ("adaptive", "median", 3)

@@ -100,6 +100,8 @@ def test_the_list_and_the_help() -> None:
     numbers = {line.split()[0]: line.split()[1] for line in listed[1:-1] if line[0] != " "}
     assert numbers["table1-prostate"] == "28"
     assert numbers["matched-privacy"] == "22"
+    assert numbers["hospital-privacy-prostate"] == "19"
+    assert numbers["worth-it-ich"] == "8"
     assert next(iter(numbers)) == "table1-prostate"
     told = in_a_process("study", "--help").stdout
     assert "silodp study table1-prostate --scale smoke" in told

@@ -72,6 +72,7 @@ def study(
                 first_seed=seed,
                 changes=changes or (),
                 settable=chosen.settable,
+                bases=chosen.bases,
                 command=shlex.join(["silodp", *words]),
                 on_read=lambda done, total: on_progress("reading files", done, total),
             )
@@ -96,7 +97,7 @@ def _list(studies: list[Study]) -> None:
     table.add_column("runs", justify="right")
     table.add_column("what it is")
     for one in studies:
-        cells = one.cells(make_plan(one.task, "small"))
+        cells = one.cells(make_plan(one.task, "small", bases=one.bases))
         table.add_row(one.name, str(len({cell.folder_name for cell in cells})), one.title)
     console = terminal()
     console.print(table)

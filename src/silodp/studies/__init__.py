@@ -24,6 +24,10 @@ _WHERE = {
     "appendix-subsampling": "appendix_subsampling:SUBSAMPLING",
     "sample-vs-client": "sample_vs_client:SAMPLE_VS_CLIENT",
     "matched-privacy": "matched_privacy:MATCHED",
+    "hospital-privacy-prostate": "hospital_privacy:PROSTATE",
+    "hospital-privacy-ich": "hospital_privacy:ICH",
+    "worth-it-prostate": "worth_it:PROSTATE",
+    "worth-it-ich": "worth_it:ICH",
 }
 """In the order of the paper; then what it lacks."""
 

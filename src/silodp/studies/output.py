@@ -38,9 +38,15 @@ def write_figure(out: Path, name: str, figure: Figure) -> None:
         write_atomically(out / f"{name}.{kind}", content.getvalue())
 
 
-def write_markdown(out: Path, title: str, plan: Plan, found: Sequence[Found], parts: Iterable[str]) -> None:
-    """table.md: a title, what the numbers rest on, and the parts, a paragraph or table each."""
-    content = "\n\n".join([f"# {title}", setting(plan, found), *parts, caution(plan, found)])
+def write_markdown(
+    out: Path, title: str, plan: Plan, found: Sequence[Found], parts: Iterable[str], training: str = ""
+) -> None:
+    """table.md: a title, what the numbers rest on, and the parts, a paragraph or table each.
+
+    Args:
+        training: see `setting`.
+    """
+    content = "\n\n".join([f"# {title}", setting(plan, found, training), *parts, caution(plan, found)])
     write_atomically(out / "table.md", (content + "\n").encode())
 
 
@@ -87,18 +93,25 @@ def _on_whom(one: Found) -> dict[str, Any]:
     }
 
 
-def setting(plan: Plan, found: Sequence[Found]) -> str:
-    """What the numbers rest on, in a paragraph."""
+def setting(plan: Plan, found: Sequence[Found], training: str = "") -> str:
+    """What the numbers rest on, in a paragraph.
+
+    Args:
+        training: the network and how it trains, where not all runs have them from the plan's base.
+    """
     first, experiment = found[0].summary, plan.base
     cohort = first["cohort"]
     dealt = f", {cohort['partition']}" if "partition" in cohort else f", {cohort['hospitals']} hospitals"
     versions = sorted({one.summary["silodp"] for one in found})
     seeds = ", ".join(map(str, plan.seeds))
     local, devices = experiment.local, sorted({one.summary["device"] for one in found})
+    usual = (
+        f"{experiment.model.kind} with {first['parameters']:,} parameters; rounds "
+        f"{distinct(found, 'rounds')}; local {local.optimizer} at {local.learning_rate:g}, batches of "
+        f"{local.batch_size}, {local.epochs:g} epoch a round"
+    )
     lines = [
-        f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {experiment.model.kind} with "
-        f"{first['parameters']:,} parameters; rounds {distinct(found, 'rounds')}; local {local.optimizer} "
-        f"at {local.learning_rate:g}, batches of {local.batch_size}, {local.epochs:g} epoch a round; "
+        f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {training or usual}; "
         f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}; "
         f"silodp {', '.join(versions)}.",
     ]
@@ -120,7 +133,7 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
         "ε is for add-or-remove neighbours at δ = "
         f"{distinct(found, 'delta')}; the hospital's is what counts for a hospital, the intermediary's "
         "(the only one the paper prints) protects one part of one.",
-        "Metrics are of the last round's model on test images, mean over hospitals"
+        f"Metrics are of {_whose_model(found)} on test images, mean over hospitals"
         + (f" and {len(plan.seeds)} seeds (± standard deviation)" if len(plan.seeds) > 1 else ", one seed")
         + f"; no ε covers them. {_tested(found)}",
         "The paper tests the round that was best in validation, a choice that no ε covers.",
@@ -130,6 +143,13 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
     if found[0].summary["cohort"].get("simulated", True):
         lines.append("The hospitals are simulated.")
     return " ".join(lines)
+
+
+def _whose_model(found: Sequence[Found]) -> str:
+    averaged = {one.cell.experiment.averaged_rounds > 0 for one in found}
+    if averaged == {True}:
+        return "the mean of the last rounds' models (server.average)"
+    return "the last round's model" + " (the recipe: of the mean of the last rounds')" * (True in averaged)
 
 
 def _tested(found: Sequence[Found]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from silodp.errors import InputError
 from silodp.experiment import Experiment, cohort_at
 from silodp.studies.paper import SITES, Task
-from silodp.studies.study import Plan, Scale
+from silodp.studies.study import Base, Plan, Scale
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
@@ -22,17 +22,17 @@ _MRI_RATE = {"local.learning_rate": 1.5e-2}
 _CT_RATE = {"local.learning_rate": 3e-3, "privacy.noise_multiplier": 1.0}
 _CT_NETWORK = {"model.features": 16, "model.growth": 12, "model.blocks": [3, 4, 4]}
 
-_BASES: dict[tuple[Task, Scale], tuple[str, dict[str, Any]]] = {
-    ("prostate", "smoke"): (
+_BASES: dict[tuple[Task, Scale], Base] = {
+    ("prostate", "smoke"): Base(
         "demo",
         {
             "rounds": 2, "cohort.slices": 48, "cohort.image_size": 32, "model.features": 4, "model.levels": 2,
             "local.batch_size": 4, **_MRI_RATE,
         },
     ),
-    ("prostate", "small"): ("demo", {"checkpoint_every": 12, **_MRI_RATE}),
-    ("prostate", "paper"): ("prostate-paper", {}),
-    ("ich", "smoke"): (
+    ("prostate", "small"): Base("demo", {"checkpoint_every": 12, **_MRI_RATE}),
+    ("prostate", "paper"): Base("prostate-paper"),
+    ("ich", "smoke"): Base(
         "ich-small",
         {
             "rounds": 2, "cohort.hospitals": 12, "cohort.slices": 72, "cohort.image_size": 32,
@@ -40,11 +40,11 @@ _BASES: dict[tuple[Task, Scale], tuple[str, dict[str, Any]]] = {
             "local.batch_size": 4, "local.augmentation": "none", **_CT_RATE,
         },
     ),
-    ("ich", "small"): (
+    ("ich", "small"): Base(
         "ich-small",
         {"checkpoint_every": 10, "cohort.slices": 800, "cohort.image_size": 48, **_CT_RATE, **_CT_NETWORK},
     ),
-    ("ich", "paper"): ("ich-paper", {}),
+    ("ich", "paper"): Base("ich-paper"),
 }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def make_plan(
     first_seed: int = 0,
     changes: Sequence[str] = (),
     settable: Sequence[str] = (),
+    bases: Mapping[Scale, Base] | None = None,
     command: str = "",
     on_read: OnRead | None = None,
 ) -> Plan:
@@ -70,6 +71,7 @@ def make_plan(
         first_seed: the others follow it.
         changes: of every cell, such as "rounds=50"; a cell's own settings go before.
         settable: see `Study`.
+        bases: see `Study`.
         command: what was typed.
         on_read: told how many files have been decoded.
     """
@@ -77,12 +79,12 @@ def make_plan(
         raise InputError(f"--seeds {seeds}: at least one")
     typed = [change.partition("=")[0].strip() for change in changes]
     _refuse_cells_own(typed, settable)
-    preset, own = _BASES[task, scale]
-    base = Experiment.load(preset, {**_AS_THE_AUTHORS, **own})
-    tree = base.model_dump(exclude_none=True)
+    origin = bases[scale] if bases is not None else _BASES[task, scale]
+    base = Experiment.load(origin.preset, {**(_AS_THE_AUTHORS if bases is None else {}), **origin.own})
+    tree = base.model_dump(exclude_none=True, exclude_unset=True)  # defaults go with what is changed
     asked: dict[str, Any] = {}
     if cohort is not None:
-        size = {"image_size": tree["cohort"]["image_size"]}
+        size = {"image_size": origin.file_size or tree["cohort"]["image_size"]}
         said = [change for change in changes if change.strip().startswith("cohort.")]
         chosen = _files(task, size | cohort_at(Path(cohort), said), on_read)
         tree["cohort"] = chosen | size

@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 
 from typing_extensions import TypedDict
@@ -90,8 +89,16 @@ def default_jobs(plan: Plan, device: str) -> int:
 def _refuse_ignored(study: Study, plan: Plan, cells: Sequence[Cell]) -> None:
     """A change that no cell heeds is one that somebody counts on in vain."""
     for key, value in plan.changes.items():
-        if all(reduce(getattr, key.split("."), cell.experiment) != value for cell in cells):
+        if all(_setting(cell, key) != value for cell in cells):
             raise InputError(f"--set {key}: {study.name} has its own in every run; leave it out")
+
+
+def _setting(cell: Cell, key: str) -> object:
+    """What a run has there; None where its rules have no such setting."""
+    found: object = cell.experiment
+    for name in key.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _claim(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> None:

@@ -118,7 +118,8 @@ class Plan:
     """What every cell of a study starts from.
 
     Attributes:
-        base: the experiment before a cell changes it: the paper's method with DP-FedAvg.
+        base: the experiment before a cell changes it; where the study has none of its own, the paper's method
+            with DP-FedAvg.
         command: what was typed, for the reader of the results.
         changes: what was asked for besides task and scale, such as {"rounds": 50}; `base` has it already.
         data: see `Cell`.
@@ -225,6 +226,21 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Base:
+    """What the cells of a study start from.
+
+    Attributes:
+        preset: its name.
+        own: what is changed in it.
+        file_size: width and height of images from files, where synthetic ones are of another size.
+    """
+
+    preset: str
+    own: Mapping[str, Any] = field(default_factory=dict)
+    file_size: int | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """A table or figure.
 
@@ -233,6 +249,7 @@ class Study:
         cells: what must have run.
         write: writes csv, Markdown and pictures into a folder.
         settable: what --set may change here though cells of other studies set it themselves.
+        bases: what its cells start from at each scale; default: the paper's method for the task.
     """
 
     name: str
@@ -241,6 +258,7 @@ class Study:
     cells: Callable[[Plan], Sequence[Cell]]
     write: Callable[[Path, Plan, Sequence[Found]], None]
     settable: tuple[str, ...] = ()
+    bases: Mapping[Scale, Base] | None = None
 
 
 def _server_rates(task: Task, optimizer: str, private: bool) -> dict[str, float]:

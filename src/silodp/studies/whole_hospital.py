@@ -1,0 +1,114 @@
+"""Runs with privacy for a whole hospital: what its studies start from, and a run at a given ε of a hospital.
+
+The recipe is that of the presets prostate-hospital and ich-hospital: from a start of generated images only
+the norm layers' scales and shifts and the last layer train, and the budget sets the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from silodp.experiment import Experiment
+from silodp.studies.study import Base, Cell, Plan, Scale
+
+PROSTATE_BASES: dict[Scale, Base] = {
+    "smoke": Base(
+        "prostate-hospital",
+        {
+            "rounds": 2, "cohort.hospitals": 3, "cohort.slices": 48, "cohort.image_size": 32,
+            "local.batch_size": 4,
+        },
+    ),
+    "small": Base(
+        "prostate-hospital",
+        {"checkpoint_every": 12, "cohort.slices": 240, "cohort.image_size": 64},
+        file_size=96,
+    ),
+    "paper": Base("prostate-hospital", {"cohort.slices": 2808}),
+}  # fmt: skip
+"""At `small` 64², not the start's 96²: there it has nothing left to learn of images of its own generator.
+
+A run of the recipe takes 40 seconds of a core, one of all parameters from chance two to three minutes.
+"""
+ICH_BASES: dict[Scale, Base] = {
+    "smoke": Base(
+        "ich-hospital",
+        {
+            "rounds": 2, "cohort.hospitals": 3, "cohort.slices": 24, "cohort.image_size": 32,
+            "local.batch_size": 4,
+        },
+    ),
+    "small": Base(
+        "ich-hospital",
+        {"checkpoint_every": 10, "cohort.slices": 800, "cohort.image_size": 48},
+        file_size=96,
+    ),
+    "paper": Base("ich-hospital", {"cohort.slices": 15_000}),
+}  # fmt: skip
+
+RECIPE = "recipe"
+
+_DRAWN_BY = {"pelvis": "synthetic-mri", "head": "synthetic-ct"}  # which cohort is of a start's own images
+_NO_NOISE = {"budget": None, "privacy.noise_multiplier": 0.0, "clipping.rule": "none"}
+
+
+def run(
+    plan: Plan,
+    method: str,
+    epsilon: float,
+    seed: int,
+    changes: Mapping[str, Any] | None = None,
+    variant: str = "",
+    **other: Any,
+) -> Cell:
+    """A run at an ε of a hospital; where no changes say otherwise, of the recipe.
+
+    Args:
+        method: a word for it.
+        epsilon: what all rounds together cost a hospital; infinite: no noise and no clipping.
+        changes: settings, such as {"model.trainable": "all"}.
+        variant: a word for what they change besides the method.
+        other: fields of `Cell`.
+    """
+    settings = dict(changes or {})
+    if math.isinf(epsilon):
+        settings = {key: value for key, value in settings.items() if not key.startswith("clipping.")}
+        settings |= _NO_NOISE
+    else:
+        settings |= {"budget.epsilon": epsilon, "budget.unit": "hospital", "budget.sets_noise": True}
+    words = (method, f"eps{epsilon:g}" if epsilon < math.inf else "no-privacy", variant, f"seed{seed}")
+    settings |= {"seed": seed, "name": "-".join(filter(None, words))}
+    columns: dict[str, str | int | float] = {"method": method, "epsilon_asked": epsilon, "seed": seed}
+    tree = plan.base.model_dump(exclude_none=True, exclude_unset=True)
+    return Cell(Experiment.build(tree, settings), columns, data=plan.data, **other)
+
+
+@contextmanager
+def threads_of(experiment: Experiment) -> Iterator[None]:
+    """With so many threads as the experiment says: results depend on them."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(experiment.threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def same_generator(plan: Plan) -> list[str]:
+    """What a reader of figures on synthetic images must know of the start."""
+    from silodp.models.start import read_start
+
+    start = plan.base.model.start
+    drawn = read_start(start).about.get("kind") if start is not None else None
+    if _DRAWN_BY.get(str(drawn)) != plan.base.cohort.kind:
+        return []
+    return [
+        f"The start, {start}, was trained on images of the generator that drew this cohort, in other sizes, "
+        "contrasts and zooms. So the figures say how few numbers and much noise go together, and nothing of "
+        "what a start is worth on real images; --cohort FILE asks that."
+    ]

@@ -1,0 +1,155 @@
+"""What a model is worth at each ε of a hospital: the ε is the same for all, and a start is no training."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up_runs import TEST, made_up, rows, shared_folder, trained, write_words
+
+from silodp import InputError
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.studies.hospital_privacy import ICH, LEVELS, PRODUCT, PROSTATE
+from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
+from silodp.studies.study import Found, Plan
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES
+
+SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
+
+
+@pytest.fixture(scope="module")
+def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def folder(smoke_out: Path) -> Path:
+    return run_study(ICH, SMOKE, smoke_out, jobs=1, device="cpu")
+
+
+def test_a_hospital_is_equally_safe_with_every_method(folder: Path, smoke_out: Path) -> None:
+    """Two rounds at δ = 0.1: μ = √2·v/z for the hospital, with z as it was released, gives the ε asked."""
+    private = [row for row in rows(folder / "results.csv") if row["epsilon_asked"] == "8.0"]
+    assert [row["method"] for row in private] == ["recipe", "fedavg", "narrow", "split"]
+    for row in private:
+        assert 7.99 < float(row["epsilon_hospital"]) <= 8
+        assert row["covers_everything"] == "True"
+        summary = json.loads((smoke_out / "runs" / row["run"] / "summary.json").read_text())
+        z, v = summary["noise_multiplier"]["intermediary"], int(row["v"])
+        assert v == (2 if row["method"] == "split" else 1)
+        assert gaussian_epsilon(math.sqrt(2) * v / z, 0.1) == pytest.approx(float(row["epsilon_hospital"]))
+    numbers = {row["method"]: int(row["parameters"]) for row in private}
+    assert numbers["fedavg"] == numbers["split"] > 10 * numbers["narrow"] > 100 * numbers["recipe"]
+
+
+def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so(folder: Path, smoke_out: Path) -> None:
+    start, *others = rows(folder / "results.csv")
+    assert (start["epsilon_asked"], start["rounds"], start["epsilon_hospital"]) == ("0.0", "0", "0.0")
+    assert (start["v"], start["parameters"], start["best_auc"]) == ("", "", "")
+    assert all(row["rounds"] == "2" for row in others)
+    place = smoke_out / "runs" / start["run"]
+    assert [path.name for path in place.iterdir()] == [PRODUCT]  # no ledger, no model, no summary
+    product = json.loads((place / PRODUCT).read_text())
+    assert product["test"]["round"] == 0
+    assert (product["start"]["name"], product["start"]["origin"]) == ("head", "generated")
+    assert (
+        f"| 0 | 0 | {float(start['test_auc']):.3f} (the start, untrained) | – | – | – |"
+        in (folder / "table.md").read_text()
+    )
+
+
+def test_run_again_it_trains_nothing_and_writes_the_same(folder: Path, smoke_out: Path) -> None:
+    times, before = trained(smoke_out), {path.name: path.read_bytes() for path in folder.iterdir()}
+    run_study(ICH, SMOKE, smoke_out, resume=True, jobs=1, device="cpu")
+    assert trained(smoke_out) == times
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (folder / "hospital-privacy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_start_alone_is_no_study_and_the_prostates_start_fits_its_network(tmp_path: Path) -> None:
+    plan = make_plan("prostate", "smoke", bases=PROSTATE_BASES)
+    with pytest.raises(InputError, match="the start alone is no study"):
+        run_study(PROSTATE, plan, tmp_path, only="recipe-start", jobs=1, device="cpu")
+    (product,) = tmp_path.glob(f"runs/*/{PRODUCT}")
+    assert json.loads(product.read_text())["start"]["name"] == "pelvis-8"
+
+
+def test_levels() -> None:
+    """At small scale, to end in half an hour, only the recipe has all."""
+    fewer = ["cohort.slices=96", "cohort.image_size=32"]  # drawn sooner
+    cells = PROSTATE.cells(make_plan("prostate", "small", bases=PROSTATE_BASES, changes=fewer))
+    asked = {
+        method: [cell.columns["epsilon_asked"] for cell in cells if cell.columns["method"] == method]
+        for method in ("recipe", "fedavg", "narrow", "split")
+    }
+    assert asked["recipe"] == [0.0, *LEVELS, math.inf]
+    assert asked["fedavg"] == asked["narrow"] == [1.0, 8.0, 16.0, math.inf]
+    assert asked["split"] == [1.0, 8.0, 16.0]
+    by_name = {cell.experiment.name: cell.experiment for cell in cells}
+    assert by_name["fedavg-eps8-seed0"].local.optimizer == "adam"
+    assert by_name["fedavg-eps8-seed0"].model.start is None
+    assert by_name["fedavg-no-privacy-seed0"].clipping.rule == "none"
+    assert by_name["split-eps8-seed0"].intermediaries.count == 4  # as many as the smallest hospital allows
+
+
+def test_what_is_typed_is_for_every_run() -> None:
+    changes = ["rounds=3", "local.learning_rate=0.2", "local.momentum=0.5"]
+    plan = make_plan("ich", "smoke", bases=ICH_BASES, changes=changes)
+    experiments = {cell.experiment.name: cell.experiment for cell in ICH.cells(plan)}
+    assert {one.rounds for one in experiments.values()} == {3}
+    assert {one.local.learning_rate for one in experiments.values()} == {0.2}
+    assert experiments["recipe-eps8-seed0"].local.model_dump()["momentum"] == 0.5  # Adam has none
+
+
+def test_files_are_seen_at_the_size_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    images = np.random.default_rng(0).integers(0, 255, (120, 96, 96), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", image=images, mask=(images > 128).astype(np.uint8), patient=np.arange(120))
+    plan = make_plan("prostate", "small", bases=PROSTATE_BASES, cohort=str(tmp_path / "a.npz"))
+    cells = {cell.experiment.name: cell for cell in PROSTATE.cells(plan)}
+    assert {cell.experiment.cohort.model_dump()["image_size"] for cell in cells.values()} == {96}
+    assert cells["fedavg-eps8-seed0"].experiment.local.learning_rate == 1e-2  # of the preset for such files
+    assert cells["recipe-eps8-seed0"].data == plan.data != ""
+
+
+def invented(plan: Plan, out: Path, start: float, scores: dict[str, float]) -> list[Found]:
+    """Every cell as if it had run: a score a method at every ε, and 0.9 without noise."""
+    found = []
+    for cell in PROSTATE.cells(plan):
+        epsilon, place = float(cell.columns["epsilon_asked"]), out / "runs" / cell.folder_name
+        if cell.product == PRODUCT:
+            place.mkdir(parents=True)
+            origin = {"name": "pelvis-8", "origin": "generated", "digest": ""}
+            test = TEST | {"round": 0, "mean": {"dice": start, "iou": start}}
+            (place / PRODUCT).write_text(json.dumps({"start": origin, "test": test}))
+            found.append(Found(cell, place))
+            continue
+        dice = scores[str(cell.columns["method"])] if epsilon < math.inf else 0.9
+        spent = {"hospital": epsilon if epsilon < math.inf else None, "covers_everything": True}
+        test = {"dice": dice, "iou": dice}
+        found.append(made_up(out, cell, [{}], test=test, epsilon=spent, parameters=1234))
+    return found
+
+
+def test_the_verdict_follows_from_the_numbers(tmp_path: Path) -> None:
+    plan = make_plan("prostate", "smoke", bases=PROSTATE_BASES)
+    scores = {"recipe": 0.7, "fedavg": 0.1, "narrow": 0.5, "split": math.nan}
+    said = write_words(PROSTATE, tmp_path, plan, invented(plan, tmp_path / "a", 0.5, scores))
+    assert "The start, untrained, has a test Dice of 0.500" in said
+    assert "the recipe, better at ε = 8 (+0.200)." in said
+    assert "DP-FedAvg, all from chance, not better at ε = 8 (-0.400)." in said
+    assert "DP-FedAvg, narrow network, not better at ε = 8 (+0.000)." in said
+    assert "DP-FedAvg with intermediaries, " not in said
+    assert "several: the recipe at ε = 8 (0.700)." in said
+    assert "| 8 | 8.0 | 0.700 | 0.100 | 0.500 | – (0 of 1 seeds defined) |" in said
+    assert "1,234" in said
+    assert "images of the generator that drew this cohort" in said
+    other = invented(plan, tmp_path / "b", 0.8, scores | {"narrow": 0.75})
+    said = write_words(PROSTATE, tmp_path, plan, other)
+    assert "the recipe, not better at ε = 8 (-0.100)." in said
+    assert "several: DP-FedAvg, narrow network at ε = 8 (0.750)." in said
+    said = write_words(PROSTATE, tmp_path, plan, other[1:])  # as --only may leave it
+    assert "untrained" not in said
+    assert "several: DP-FedAvg, narrow network" in said

@@ -1,0 +1,142 @@
+"""Is federation worth it for a hospital? Each model at home, and what is said of the differences."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from made_up_runs import rows, shared_folder, trained, write_words
+
+from silodp import InputError
+from silodp.runs.personal import Personal
+from silodp.studies import hospital_privacy, worth_it
+from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
+from silodp.studies.study import Found
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES
+from silodp.studies.worth_it import (
+    ICH,
+    PROSTATE,
+    cells,
+    numbers,
+    product_of,
+    train_and_personalise,
+    tuning_of,
+)
+from silodp.studies.worth_it_output import AtHome, verdict
+from silodp.tasks.scores import Scores
+
+SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
+PRODUCT = product_of(tuning_of(SMOKE))
+
+
+@pytest.fixture(scope="module")
+def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def folder(smoke_out: Path) -> Path:
+    return run_study(ICH, SMOKE, smoke_out, jobs=1, device="cpu")
+
+
+def test_every_hospital_has_its_four_figures(folder: Path, smoke_out: Path) -> None:
+    found = rows(folder / "hospitals.csv")
+    assert [row["hospital"] for row in found] == ["hospital-01", "hospital-02", "hospital-03"]
+    released, federated = rows(folder / "results.csv")
+    assert 7.99 < float(released["epsilon_hospital"]) <= 8
+    assert (federated["epsilon_hospital"], int(federated["parameters"]) > 100_000) == ("inf", True)
+    for run, column in ((released, "released"), (federated, "federated")):
+        summary = json.loads((smoke_out / "runs" / run["run"] / "summary.json").read_text())
+        tested = summary["test"]["last"]["hospitals"]
+        assert [float(row[column]) for row in found] == pytest.approx(
+            [tested[row["hospital"]]["auc"] for row in found]
+        )
+    text = (folder / "table.md").read_text()
+    gain = sum(float(row["personal"]) - float(row["alone"]) for row in found) / 3
+    assert f"| {gain:+.3f} |" in text
+    assert (folder / "worth-it.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_run_again_it_trains_nothing_and_writes_the_same(folder: Path, smoke_out: Path) -> None:
+    times, before = trained(smoke_out), {path.name: path.read_bytes() for path in folder.iterdir()}
+    run_study(ICH, SMOKE, smoke_out, resume=True, jobs=1, device="cpu")
+    assert trained(smoke_out) == times
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
+    folder: Path, smoke_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cells(SMOKE)[0]
+    shutil.copytree(smoke_out / "runs" / cell.folder_name, tmp_path / "run")
+    (tmp_path / "run" / PRODUCT).unlink()
+    asked: list[str] = []
+
+    def tuned(run: Path, hospital: str, *_: object, **__: object) -> Personal:
+        asked.append(hospital)
+        if asked == ["hospital-01", "hospital-02"]:
+            raise KeyboardInterrupt
+        score = Scores({"auc": 0.5 if len(asked) > 1 else math.nan}, {}, 3, 3)
+        return Personal(hospital, dict.fromkeys(("alone", "released", "personal"), score), {})
+
+    monkeypatch.setattr(worth_it, "personalise", tuned)
+    with pytest.raises(KeyboardInterrupt):
+        train_and_personalise(cell.experiment, tmp_path / "run", "cpu", tuning_of(SMOKE))
+    assert not (tmp_path / "run" / PRODUCT).exists()
+    train_and_personalise(cell.experiment, tmp_path / "run", "cpu", tuning_of(SMOKE))
+    assert asked == ["hospital-01", "hospital-02", "hospital-02", "hospital-03"]
+    written = json.loads((tmp_path / "run" / PRODUCT).read_text())["hospitals"]
+    assert written["hospital-01"]["personal"] == {"auc": None}
+    assert written["hospital-03"]["personal"] == {"auc": 0.5}
+    assert not list((tmp_path / "run").glob("*so-far*"))
+
+
+def test_federations_of_as_many_hospitals_as_there_are() -> None:
+    """Where all of them train, the run is that of hospital-privacy."""
+    ich, prostate = (
+        make_plan("ich", "small", bases=ICH_BASES),
+        make_plan("prostate", "small", bases=PROSTATE_BASES),
+    )
+    assert (numbers(ich), numbers(prostate), numbers(SMOKE)) == ([3, 6, 10, 20], [3, 6], [3])
+    assert numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=8"])) == [3, 6, 8]
+    with pytest.raises(InputError, match="cohort: 2 hospitals; worth-it needs 3 or more"):
+        numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=2"]))
+    runs = [cell for cell in cells(ich) if cell.columns["method"] == "recipe"]
+    assert [cell.experiment.participation.members for cell in runs] == [3, 6, 10, None]
+    shared = {cell.folder_name for cell in hospital_privacy.cells(SMOKE)}
+    assert cells(SMOKE)[0].folder_name in shared
+
+
+def homes(*gains: tuple[int, float]) -> list[AtHome]:
+    """Hospitals in federations of so many that gain so much."""
+    return [
+        AtHome(
+            members, 0, f"H{number}", training_images=40, test_images=10, alone=0.5, released=0.4,
+            personal=0.5 + gain, federated=0.9,
+        )
+        for number, (members, gain) in enumerate(gains)
+    ]  # fmt: skip
+
+
+def test_the_verdict_follows_from_the_numbers() -> None:
+    said = verdict(SMOKE, homes((3, -0.1), (3, -0.3), (6, 0.2), (6, 0.0), (6, math.nan)))
+    assert "fine-tuning is better than staying alone with N = 6 (+0.100); not better" in said
+    assert "not better than staying alone with N = 3 (-0.200)." in said
+    assert "Of 4 hospitals, counted in each run, 1 gain by it, 2 lose and 1 have the same" in said
+    assert "from -0.300 to +0.200." in said
+    assert "not better" not in verdict(SMOKE, homes((3, 0.1)))
+    assert "is not better than staying alone with N = 3 (+0.000)." in verdict(SMOKE, homes((3, 0.0)))
+    assert "nothing to compare" in verdict(SMOKE, homes((3, math.nan)))
+
+
+def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(folder: Path, smoke_out: Path) -> None:
+    found = [Found(cell, smoke_out / "runs" / cell.folder_name) for cell in cells(SMOKE)]
+    said = write_words(ICH, folder.parent, SMOKE, found[:1])
+    assert "| – |" in said  # without the federation that protects nobody
+    with pytest.raises(InputError, match="takes none of the runs at ε = 8"):
+        ICH.write(folder.parent, SMOKE, found[1:])
+    small = make_plan("prostate", "small", bases=PROSTATE_BASES)
+    assert "This cohort has 6 hospitals" in worth_it._fewer(small)[0]
+    assert PROSTATE.task == "prostate"
