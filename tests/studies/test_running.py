@@ -69,7 +69,7 @@ def test_a_change_that_some_cells_have_no_place_for_is_taken(tmp_path: Path) -> 
     changed = make_plan("prostate", "smoke", changes=["clipping.bound=3"])
 
     def cells(plan: Plan) -> list[Cell]:
-        return [plan.cell(z, True, 0, work=note) for z in (0.0, 0.5)]
+        return [plan.cell(z, True, 0, work=partial(note, summary=SUMMARY)) for z in (0.0, 0.5)]
 
     run_study(Study("some", "some", "prostate", cells, lambda *_: None), changed, tmp_path, jobs=1)
 
