@@ -81,7 +81,7 @@ def write_all(
         "federated one without privacy is all of the network. Own fine-tuning, for «alone» from the start "
         f"and for «personal» from the released model: all parameters, SGD at {tuning.learning_rate:g}, "
         f"batches of {tuning.batch_size}, {tuning.epochs} epoch{'s' * (tuning.epochs > 1)}. What comes of it "
-        "stays in the hospital, so it costs no ε."
+        "stays in the hospital, so it costs no ε. Rows are of unlike hospitals: compare models within a row."
     )
     if plan.base.privacy.delta is None:
         explanation += (
@@ -183,7 +183,7 @@ def _picture(out: Path, plan: Plan, homes: Sequence[AtHome]) -> None:
             right.plot([members] * len(gains), gains, "o", color="#0072B2", alpha=0.35, markersize=4)
             right.plot(members, mean(gains), "_", color="black", markersize=18, markeredgewidth=2)
     right.set(xlabel="hospitals that train, N", xticks=list(by_number))
-    right.set_ylabel(f"{metric}: personal − alone\n(a dot a hospital, a bar their mean; above 0: worth it)")
+    right.set_ylabel(f"{metric}: personal − alone\n(a dot a hospital, a bar their mean; above 0: better)")
     for axes in (left, right):
         axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
