@@ -26,6 +26,7 @@ from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
     Count,
+    DeploymentSettings,
     EvaluationSettings,
     PrivacySettings,
     Rule,
@@ -78,6 +79,7 @@ class Experiment(Settings):
     privacy: PrivacySettings = PrivacySettings()
     budget: BudgetSettings | None = None
     evaluation: EvaluationSettings = EvaluationSettings()
+    deployment: DeploymentSettings = DeploymentSettings()
     server: Annotated[SerializeAsAny[ServerRule], BeforeValidator(ServerRule.chosen)] = FedAvg()
     participation: Annotated[SerializeAsAny[ParticipationRule], BeforeValidator(ParticipationRule.chosen)] = (
         Everyone()

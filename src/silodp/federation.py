@@ -8,23 +8,23 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from silodp.cohorts.cohort import Cohort
 from silodp.diagnostics import Unprotected
 from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.facts import HospitalFacts
 from silodp.local.jobs import batch_count, planned_steps
-from silodp.local.splitting import cap, room, split_sizes
+from silodp.local.splitting import cap, split_sizes
 from silodp.mechanism import LocalNoise, Mechanism
 from silodp.messages import Release, RoundPlan
-from silodp.noise.streams import NoiseSource, noise_of
+from silodp.noise.streams import NoiseSource, keyed_noise, noise_of
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
@@ -77,6 +77,7 @@ class Federation:
     mechanism: Mechanism
     model: str = ""  # what the parameters mean, see `FlatModel.identity`
     budget: Budget | None = None
+    noise_secret: bytes | None = None  # 256 bits: a round redone on the same sum is then the same release
 
     def rounds(self, state: State, ledger: Ledger) -> Iterator[Round]:
         """Trains, changing `state` in place; yields after every round, and ends before one too many."""
@@ -136,17 +137,16 @@ class Federation:
 
     def first_state(self, parameters: Tensor) -> State:
         """Before round one."""
-        settings, private = self.experiment.intermediaries, self.experiment.privacy
-        wanted = settings.first_count(
-            private.noise_multiplier, len(parameters), self.mechanism.expected_hospitals
+        settings = self.experiment.intermediaries
+        intermediaries, capped = first_intermediaries(
+            self.experiment, len(parameters), self.mechanism.expected_hospitals, self.room
         )
-        intermediaries, capped = cap(wanted, self.room)
         if capped and settings.asked is not None:
             smallest = min(self.room, key=self.room.__getitem__)
             raise InputError(
-                f"intermediaries.count = {wanted}: {smallest} has {self.hospitals[smallest]} training images,"
-                f" in whole patients enough for {intermediaries} intermediaries of {settings.min_samples}; "
-                f"set intermediaries.count to at most {intermediaries}"
+                f"intermediaries.count = {settings.asked}: {smallest} has {self.hospitals[smallest]} "
+                f"training images, in whole patients enough for {intermediaries} intermediaries of "
+                f"{settings.min_samples}; set intermediaries.count to at most {intermediaries}"
             )
         state = State(
             0,
@@ -181,6 +181,8 @@ class Federation:
         return self.experiment.participation.participants(list(self.hospitals), state.draws, number)
 
     def _noise(self, number: int) -> NoiseSource:
+        if self.noise_secret is not None and not self.experiment.privacy.reproducible:
+            return keyed_noise(self.noise_secret, number)
         return noise_of(self.experiment.seed if self.experiment.privacy.reproducible else None, number)
 
     def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
@@ -195,7 +197,8 @@ class Federation:
         known = set(ledger.events)
         new = [event for event in events if event not in known]
         planned = not any(event.digest for event in events)
-        if planned and self.experiment.privacy.reproducible and any(event.round == number for event in known):
+        same_noise = self.experiment.privacy.reproducible or self.noise_secret is not None
+        if planned and same_noise and any(event.round == number for event in known):
             new = []
         state.stopped = self.budget.refusal(ledger.events, new, number)
         return state.stopped is None
@@ -221,23 +224,26 @@ class Federation:
 
 def build_federation(
     experiment: ResolvedExperiment,
-    cohort: Cohort,
+    facts: Sequence[HospitalFacts],
     engine: Engine,
     mechanism: Mechanism,
     model: str = "",
     optimizer: ServerOptimizer | None = None,
+    noise_secret: bytes | None = None,
 ) -> Federation:
-    """The server of a resolved experiment for a checked cohort.
+    """The server of a resolved experiment, for hospitals of which it knows these facts.
 
     Hospitals that only lend images for validation and test are none of the federation's.
 
     Args:
+        facts: of all hospitals of the cohort, in its order.
         mechanism: that of the hospitals.
         model: what the parameters mean, see `FlatModel.identity`.
         optimizer: in place of the experiment's.
+        noise_secret: see `Federation`.
     """
-    members = experiment.participation.training(cohort.hospitals)
-    sizes = {hospital.name: len(hospital.train) for hospital in members}
+    members = experiment.participation.training(facts)
+    sizes = {hospital.name: hospital.train for hospital in members}
     for name, size in sizes.items():
         if size < experiment.intermediaries.min_samples:
             raise InputError(
@@ -247,13 +253,28 @@ def build_federation(
     return Federation(
         experiment,
         sizes,
-        room(members, experiment.intermediaries.min_samples),
+        {hospital.name: hospital.most_intermediaries for hospital in members},
         engine,
         optimizer or experiment.server.make(),
         mechanism,
         model,
         build_budget(experiment),
+        noise_secret,
     )
+
+
+def first_intermediaries(
+    experiment: ResolvedExperiment, parameters: int, expected: float, room: Mapping[str, int]
+) -> tuple[int, bool]:
+    """v of round one, and whether the hospitals' room is less than what the rule asks for.
+
+    Args:
+        parameters: d, of the model.
+        expected: hospitals in a round.
+        room: the largest v of each hospital.
+    """
+    z = experiment.privacy.noise_multiplier
+    return cap(experiment.intermediaries.first_count(z, parameters, expected), room)
 
 
 def build_budget(experiment: ResolvedExperiment) -> Budget | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +63,13 @@ class RoundPlan:
         events = [asdict(event) for event in self.events]
         own = {"per_step": self.update_map.per_step, "events": events}
         return {name: getattr(self, name) for name in fields} | own
+
+    def to(self, device: torch.device) -> RoundPlan:
+        """The same plan, its tensors on `device`."""
+        scale = self.update_map
+        divisor = None if scale.divisor is None else scale.divisor.to(device)
+        moved = replace(scale, divisor=divisor)
+        return replace(self, parameters=self.parameters.to(device), update_map=moved)
 
     def to_bytes(self) -> bytes:
         divisor = {} if self.update_map.divisor is None else {"divisor": self.update_map.divisor}

@@ -169,6 +169,16 @@ class EvaluationSettings(Settings):
     patient's scan, or many images of a hospital. Only the first two are what a doctor would get."""
 
 
+class DeploymentSettings(Settings):
+    """Rounds over a network (`silodp deploy`)."""
+
+    section: ClassVar[str] = "deployment"
+    deadline: Positive = 600.0
+    """Seconds after which a hospital that has not answered is absent from the round."""
+    min_hospitals: Count | None = None
+    """So many must answer a round; with fewer it waits. By default all that are asked."""
+
+
 class BudgetSettings(Settings):
     """The most a run may spend: a round that would overspend does not start."""
 

@@ -8,11 +8,11 @@ from conftest import blob_cohort
 
 from silodp import Cohort, Experiment, train
 from silodp.runs.build import build
-from silodp.runs.warnings import about_delta, before_training
+from silodp.runs.warnings import about_delta
 
 
 def warned(experiment: Experiment, cohort: Cohort) -> list[str]:
-    return before_training(experiment, build(experiment, cohort=cohort).experiment, cohort)
+    return build(experiment, cohort=cohort).warnings(experiment)
 
 
 def test_a_large_delta_by_the_rule_is_said_and_one_of_your_own_is_not(experiment: Experiment) -> None:

@@ -75,6 +75,19 @@ class CustomCohort(CohortSettings):
         )
 
 
+class DeployedCohort(CohortSettings):
+    """Each hospital's own, on its own machine (`silodp deploy`)."""
+
+    kind: Literal["deployed"] = "deployed"
+    image_size: ImageSize | None = None
+    """Width and height in pixels that hospitals bring their images to; by default as their files are."""
+
+    def load(self, on_read: OnRead | None = None) -> Cohort:
+        raise InputError(
+            "cohort.kind = deployed: the images are at the hospitals; train on them with `silodp deploy run`"
+        )
+
+
 class SyntheticCohort(CohortSettings):
     """Made-up images, the same for the same seed."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,27 +18,31 @@ from silodp.clipping import ClippingRule, RehearsedClipping
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.cohort import HospitalData
+from silodp.cohorts.description import describe
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.facts import HospitalFacts, describe_facts, facts_of
 from silodp.federation import Federation, State, build_federation, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
-from silodp.local.trainer import LocalTrainer
+from silodp.local.trainer import LocalTrainer, normalises_over_batch
+from silodp.mechanism import Mechanism
 from silodp.models.start import read_start
 from silodp.runs.fitting import (
-    named_network,
-    outputs,
+    network_of_facts,
+    outputs_of_facts,
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
     started,
     trained_network,
 )
+from silodp.runs.warnings import about_masks, before_training
 from silodp.server_optimizers import ServerOptimizer
 from silodp.tasks import Task, task_named
 
@@ -49,30 +55,97 @@ EngineOf = Callable[[Sequence[Hospital]], Engine]
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A federation and what it is made of, ready for its first round.
+class Public:
+    """What the server and every hospital derive from the experiment and public facts, each for itself.
 
     Attributes:
         experiment: resolved: every number is said.
-        cohort: checked.
+        facts: of all hospitals, in the cohort's order.
         task: what is learnt.
-        model: the resident network, as a flat vector.
-        trainer: of all hospitals in this process.
+        model: the resident network, as a flat vector, with the values that it begins with.
+        mechanism: of the server and the hospitals.
+    """
+
+    experiment: ResolvedExperiment
+    facts: tuple[HospitalFacts, ...]
+    task: Task
+    model: FlatModel
+    mechanism: Mechanism
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """A federation whose hospitals are elsewhere, ready for its first round.
+
+    Attributes:
+        public: what it rests on.
         engine: what the federation reaches the hospitals through.
         federation: the server.
     """
 
-    experiment: ResolvedExperiment
-    cohort: Cohort
-    task: Task
-    model: FlatModel
-    trainer: LocalTrainer
+    public: Public
     engine: Engine
     federation: Federation
+
+    @property
+    def experiment(self) -> ResolvedExperiment:
+        return self.public.experiment
+
+    @property
+    def task(self) -> Task:
+        return self.public.task
+
+    @property
+    def model(self) -> FlatModel:
+        return self.public.model
 
     def first_state(self) -> State:
         """Before round one, from the network as it is now."""
         return self.federation.first_state(self.model.values.clone())
+
+    def describe_cohort(self) -> dict[str, Any]:
+        """What cohort.json says."""
+        return describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
+
+    def cohort_digest(self) -> str:
+        """Changes with the data, as far as they are known here: a run resumes on the same only."""
+        facts = json.dumps([one.to_dict() for one in self.public.facts], sort_keys=True)
+        return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+    def warnings(self, asked: Experiment) -> list[str]:
+        """What whoever starts the run should know; `asked`: the experiment as it was given."""
+        return before_training(asked, self.experiment)
+
+    def mixes_images(self) -> bool:
+        """Whether what the network makes of an image hangs on those beside it."""
+        return normalises_over_batch(self.model.module)
+
+
+@dataclass(frozen=True)
+class Parts(ServerParts):
+    """A federation and what it is made of, all in this process.
+
+    Attributes:
+        cohort: checked.
+        trainer: of all hospitals.
+    """
+
+    cohort: Cohort
+    trainer: LocalTrainer
+
+    def describe_cohort(self) -> dict[str, Any]:
+        return describe(self.cohort, self.experiment.cohort.classes)
+
+    def cohort_digest(self) -> str:
+        return self.cohort.fingerprint()
+
+    def warnings(self, asked: Experiment) -> list[str]:
+        members = asked.participation.training(self.cohort.hospitals)
+        return [*about_masks(members), *super().warnings(asked)]
+
+    def mixes_images(self) -> bool:
+        some = self.cohort.hospitals[0].test.images[:2].to(self.trainer.device)
+        return self.trainer.mixes_images(some)
 
 
 class Own(TypedDict, total=False):
@@ -111,41 +184,80 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     """
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
-    cohort, model, server_optimizer = own.get("cohort"), own.get("model"), own.get("server_optimizer")
+    cohort, model = own.get("cohort"), own.get("model")
     refuse_other_kinds(experiment, cohort, model)
-    place = device_named(own.get("device", "auto"))
+    device = own.get("device", "auto")
+    place = device_named(device)
     experiment = with_origin(_as_given(experiment, own))
     checked = cohort.check(experiment.cohort.classes) if cohort is not None else None
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
-    members = experiment.participation.training(cohort.hospitals)
-    experiment = rehearsed(experiment, members, own.get("device", "auto"), own.get("on_trial"))
-    images = sum(len(hospital.train) for hospital in members)
-    resolved = experiment.resolve(
-        len(cohort.hospitals), torch.get_num_threads(), images, cohort.about.get("simulated")
-    )
-    task = task_named(resolved.task)
+    task = task_named(experiment.task)
     refuse_other_targets(cohort, task)
+    facts = [facts_of(one, task, experiment.intermediaries.min_samples) for one in cohort.hospitals]
+    experiment = rehearsed(experiment, facts, device, own.get("on_trial"))
+    public = derive(experiment, facts, place, model, cohort.about.get("simulated"))
+    trainer = build_trainer(public, cohort.hospitals)
+    hospitals = build_hospitals(public, trainer, cohort.hospitals)
+    engine = (own.get("engine") or InProcess)(hospitals)
+    federation = build_federation(
+        public.experiment, public.facts, engine, public.mechanism, public.model.identity,
+        own.get("server_optimizer"),
+    )  # fmt: skip
+    return Parts(public, engine, federation, cohort, trainer)
+
+
+def derive(
+    experiment: Experiment,
+    facts: Sequence[HospitalFacts],
+    place: torch.device,
+    model: nn.Module | None = None,
+    simulated: bool | None = None,
+) -> Public:
+    """What follows from an experiment, with its rehearsal held, and from public facts; no image is needed.
+
+    Guarantee: the same on every machine, so that a hospital need not believe what the server derives.
+
+    Args:
+        place: where the network will lie.
+        model: your own network, which is copied.
+        simulated: as for `Experiment.resolve`.
+    """
+    members = experiment.participation.training(facts)
+    resolved = experiment.resolve(
+        len(facts), torch.get_num_threads(), sum(one.train for one in members), simulated
+    )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
         started(network, resolved.model)
     else:
-        network = named_network(resolved, cohort)
+        network = network_of_facts(resolved, facts)
     flat = FlatModel(network, place)
     resolved = _with_bound(resolved, len(flat), len(members))
+    mechanism = build_mechanism(resolved, [one.train for one in members])
+    return Public(resolved, tuple(facts), task_named(resolved.task), flat, mechanism)
+
+
+def build_trainer(public: Public, hospitals: Sequence[HospitalData]) -> LocalTrainer:
+    """The trainer of these hospitals, whose images the network has been tried on."""
+    resolved, flat = public.experiment, public.model
     at_samples = None
     if resolved.privacy.level == "sample":
         from silodp.local.sample_level import sample_level
 
-        at_samples = sample_level(resolved.privacy, flat, cohort.hospitals[0].train.images.shape[1:])
-    trainer = LocalTrainer(flat, task, resolved.local, at_samples, resolved.evaluation)
-    refuse_misfit(trainer, cohort, resolved.intermediaries.min_samples, outputs(resolved, cohort))
-    mechanism = build_mechanism(resolved, [len(hospital.train) for hospital in members])
-    fixed = signs(len(flat), place)
-    chance = (resolved.seed, resolved.seed if resolved.privacy.reproducible else None)
-    hospitals = [Hospital(data, trainer, mechanism, fixed, *chance) for data in cohort.hospitals]
-    reached = (own.get("engine") or InProcess)(hospitals)
-    federation = build_federation(resolved, cohort, reached, mechanism, flat.identity, server_optimizer)
-    return Parts(resolved, cohort, task, flat, trainer, reached, federation)
+        at_samples = sample_level(resolved.privacy, flat, hospitals[0].train.images.shape[1:])
+    trainer = LocalTrainer(flat, public.task, resolved.local, at_samples, resolved.evaluation)
+    classes = outputs_of_facts(resolved, public.facts)
+    refuse_misfit(trainer, hospitals, resolved.intermediaries.min_samples, classes)
+    return trainer
+
+
+def build_hospitals(
+    public: Public, trainer: LocalTrainer, hospitals: Sequence[HospitalData]
+) -> list[Hospital]:
+    """Hospitals of this process, all on the trainer's network."""
+    fixed, seed = signs(len(public.model), trainer.device), public.experiment.seed
+    noise_seed = seed if public.experiment.privacy.reproducible else None
+    return [Hospital(data, trainer, public.mechanism, fixed, seed, noise_seed) for data in hospitals]
 
 
 def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:
@@ -161,7 +273,7 @@ def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalT
 
 
 def rehearsed(
-    experiment: Experiment, members: Sequence[HospitalData], device: str, on_trial: OnTrial | None
+    experiment: Experiment, facts: Sequence[HospitalFacts], device: str, on_trial: OnTrial | None
 ) -> Experiment:
     """The experiment with what a rehearsal finds, where it asks for one; only sizes and shapes are read."""
     clipping = experiment.clipping
@@ -169,9 +281,8 @@ def rehearsed(
         return experiment
     from silodp.runs.rehearsal import rehearse
 
-    images = members[0].train.images
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    found = rehearse(experiment, [len(one.train) for one in members], shape, device, on_trial or _log_trial)
+    sizes = [one.train for one in experiment.participation.training(facts)]
+    found = rehearse(experiment, sizes, facts[0].shape, device, on_trial or _log_trial)
     return experiment.change(**{key.replace(".", "__"): value for key, value in found.items()})
 
 

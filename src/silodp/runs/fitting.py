@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
 from silodp.cohorts import Cohort
 from silodp.cohorts.catalogue import first_line
+from silodp.cohorts.cohort import HospitalData
 from silodp.errors import InputError
 from silodp.experiment import Experiment
+from silodp.facts import HospitalFacts
 from silodp.local.parameters import Snapshot
 from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer, network_input, normalises_over_batch
@@ -34,6 +37,18 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     network = _empty_network(experiment, cohort)
     started(network, experiment.model)
     return network
+
+
+def network_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> nn.Module:
+    """The same, for hospitals of which no more than the facts is known."""
+    network = network_for(experiment, facts[0].shape[0], outputs_of_facts(experiment, facts))
+    started(network, experiment.model)
+    return network
+
+
+def outputs_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> int:
+    """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
+    return experiment.cohort.classes or max(one.outputs for one in facts)
 
 
 def _empty_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
@@ -82,12 +97,14 @@ def refuse_other_targets(cohort: Cohort, task: Task) -> None:
         raise InputError(f"task = {task.name}: the targets have shape {shape}; it takes {wanted}")
 
 
-def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, classes: int) -> None:
+def refuse_misfit(
+    trainer: LocalTrainer, hospitals: Sequence[HospitalData], min_samples: int, classes: int
+) -> None:
     """The network must take the smallest batch there will be, answer as the task needs, and keep nothing.
 
     One forward pass in training mode and one in evaluation mode; parameters and attributes are compared.
     """
-    hospitals, task = cohort.hospitals, trainer.task
+    task = trainer.task
     # Training sets are met in parts of min_samples or more, and only those of hospitals that train.
     tried = [len(part) for hospital in hospitals for part in (hospital.validation, hospital.test)]
     fewest = min(2, min_samples, *tried)  # which BatchNorm may refuse
@@ -106,7 +123,7 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
         raise InputError(
             f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
         ) from None
-    _refuse_alone(trainer, cohort)
+    _refuse_alone(trainer, hospitals[0])
     if (changed := before.changed()) is not None:
         raise InputError(
             f"model: a forward pass changes {changed!r}; what it keeps would go from one hospital into the "
@@ -121,12 +138,12 @@ def refuse_misfit(trainer: LocalTrainer, cohort: Cohort, min_samples: int, class
         raise InputError(f"model: its output has shape {shape}; give it an output of shape {wanted}")
 
 
-def _refuse_alone(trainer: LocalTrainer, cohort: Cohort) -> None:
+def _refuse_alone(trainer: LocalTrainer, hospital: HospitalData) -> None:
     """Where models are tested on one image at a time, the network must be able to take one."""
     batch, module = trainer.evaluation.batch, trainer.model.module
     if batch == "hospital" or not normalises_over_batch(module):
         return
-    image = cohort.hospitals[0].train[:1].to(trainer.device).images
+    image = hospital.train[:1].to(trainer.device).images
     module.eval()
     try:
         trainer.forward(network_input(image))

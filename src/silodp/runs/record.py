@@ -118,8 +118,8 @@ def test_record(
 
 
 def mean_metrics(hospitals: Mapping[str, Metrics]) -> Metrics:
-    """The plain mean over hospitals, leaving out those for which a metric is not defined."""
-    names = next(iter(hospitals.values()))
+    """The plain mean over hospitals, leaving out those for which a metric is not defined; of none, none."""
+    names = next(iter(hospitals.values()), {})
     return {name: _mean(metrics[name] for metrics in hospitals.values()) for name in names}
 
 
@@ -173,6 +173,8 @@ def not_covered(
         notes.append(f"the start ({start['name']}): trained on {IN_WORDS[start['origin']]}")
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
+    if experiment.cohort.kind == "deployed" and experiment.privacy.noise == "central":
+        notes.append("the coordinator, who sees every contribution as it is (privacy.noise = central)")
     if experiment.privacy.noise == "shared":
         notes.append(
             "whoever sees single contributions, as the server does: each has one share of the noise only; "

@@ -14,14 +14,14 @@ from typing import Unpack, cast
 import torch
 from torch import Tensor, nn
 
-from silodp.cohorts.description import describe, in_short
+from silodp.cohorts.description import in_short
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
-from silodp.runs.build import Own, Parts, build
+from silodp.runs.build import Own, ServerParts, build
 from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
@@ -39,7 +39,6 @@ from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
-from silodp.runs.warnings import before_training
 from silodp.settings import EvaluationBatch
 
 log = logging.getLogger("silodp")
@@ -83,16 +82,34 @@ def train(
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     with new_folder(out, experiment.name) as path:
-        run = _Run(build(experiment, **own))
-        for line in before_training(experiment, run.experiment, run.parts.cohort):
-            log.warning(line)
-        folder = RunFolder.create(path, run.experiment)
-        try:
-            ledger = folder.ledger()
-            run.save(folder, ledger)
-            return run.finish(folder, ledger, on_round)
-        finally:
-            folder.let_go()
+        return train_parts(build(experiment, **own), experiment, path, on_round)
+
+
+def train_parts(
+    parts: ServerParts,
+    asked: Experiment,
+    path: Path,
+    on_round: OnRound | None = None,
+    prepare: Callable[[], None] = lambda: None,
+) -> Result:
+    """Runs a federation that is put together, wherever its hospitals are.
+
+    Args:
+        asked: the experiment as it was given.
+        path: a folder that is new or empty.
+        prepare: called when the folder is there and before anything is released.
+    """
+    run = _Run(parts)
+    for line in parts.warnings(asked):
+        log.warning(line)
+    folder = RunFolder.create(path, run.experiment)
+    try:
+        ledger = folder.ledger()
+        prepare()
+        run.save(folder, ledger)
+        return run.finish(folder, ledger, on_round)
+    finally:
+        folder.let_go()
 
 
 def resume(
@@ -111,18 +128,23 @@ def resume(
     files = RunFolder.open(Path(folder))
     try:
         experiment = read_experiment(files.path)
-        run = _Run(build(experiment if rounds is None else experiment.change(rounds=rounds), **own))
-        ledger = files.ledger()
-        run.restore(files, ledger)
-        return run.finish(files, ledger, on_round)
+        parts = build(experiment if rounds is None else experiment.change(rounds=rounds), **own)
+        return resume_parts(parts, files, on_round)
     finally:
         files.let_go()
+
+
+def resume_parts(parts: ServerParts, files: RunFolder, on_round: OnRound | None = None) -> Result:
+    """Goes on with a federation that is put together again; `files` are held by the caller."""
+    run, ledger = _Run(parts), files.ledger()
+    run.restore(files, ledger)
+    return run.finish(files, ledger, on_round)
 
 
 class _Run:
     """One run: the parts of its federation, its state, and the best round so far."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerParts) -> None:
         self.parts = parts
         self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
         self.version = version()  # now: a checkout may move on while the run does
@@ -132,7 +154,7 @@ class _Run:
         self.best_parameters = self.state.model
         self.identity = {
             "experiment": self.experiment.to_toml(),
-            "cohort": parts.cohort.fingerprint(),
+            "cohort": parts.cohort_digest(),
             "model": parts.model.identity,
         }
 
@@ -159,7 +181,11 @@ class _Run:
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
         """Takes the run's state over; a run whose files contradict each other is refused as it is."""
-        checkpoint, draws, longer = folder.load_checkpoint(self.parts.trainer.device), self.state.draws, False
+        checkpoint, draws, longer = (
+            folder.load_checkpoint(self.parts.model.values.device),
+            self.state.draws,
+            False,
+        )
         if checkpoint is not None:
             refuse_another(folder.path, checkpoint, self.identity, self.state, self.best_parameters)
             self.state = State(**checkpoint["state"])
@@ -189,7 +215,7 @@ class _Run:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.experiment.threads or threads)
         try:
-            description = describe(self.parts.cohort, self.experiment.cohort.classes)
+            description = self.parts.describe_cohort()
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
             # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
@@ -219,7 +245,7 @@ class _Run:
             head = ledger.head_after(done.release.events)
             sizes, epsilon = self.federation.hospitals, self._spent(so_far)
             record = round_record(done, sizes, validation, epsilon, started - before, head)
-            headline = mean_metrics(validation)[self.parts.task.headline]
+            headline = mean_metrics(validation).get(self.parts.task.headline, math.nan)
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
                 self.best_parameters = self.state.model
@@ -238,8 +264,7 @@ class _Run:
         """What a model scores on the test images, and where it hangs on how they are put together, both."""
         batch = self.experiment.evaluation.batch
         scores = self.engine.evaluate(parameters, "test", thorough=True)
-        some = self.parts.cohort.hospitals[0].test.images[:2].to(self.parts.trainer.device)
-        if not self.parts.trainer.mixes_images(some):
+        if not self.parts.mixes_images():
             return test_record(round_, scores, "any", None)
         another: EvaluationBatch = "hospital" if batch != "hospital" else "image"
         try:
@@ -296,7 +321,7 @@ class _Run:
             "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
             "training_seconds": round(training_seconds, 2),
             "images_per_second": round(images / max(training_seconds, 1e-9), 1),
-            "device": _device_name(self.parts.trainer.device),
+            "device": _device_name(self.parts.model.values.device),
             "torch": torch.__version__,
             "silodp": self.version,
             "start": start_record(self.experiment),

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from silodp.cohorts import Cohort
+from collections.abc import Sequence
+
+from silodp.cohorts import HospitalData
 from silodp.experiment import Experiment, ResolvedExperiment, delta_by_rule
 
 LARGE_DELTA = 0.1  # the paper's rule gives it to ten hospitals and fewer
 
 
-def before_training(asked: Experiment, resolved: ResolvedExperiment, cohort: Cohort) -> list[str]:
+def before_training(asked: Experiment, resolved: ResolvedExperiment) -> list[str]:
     """One line each.
 
     Args:
         asked: as it was given, so that what was left open is known.
         resolved: for these hospitals.
-        cohort: checked.
     """
-    lines = []
-    members = asked.participation.training(cohort.hospitals)
-    targets = [hospital.train.targets for hospital in members]
-    if targets[0].ndim == 4 and not any(bool(masks.any()) for masks in targets):
-        lines.append(ALL_EMPTY)
-    lines += about_hospitals(resolved.members)
+    lines = about_hospitals(resolved.members)
     if asked.is_private and asked.privacy.delta is None:
         lines += about_delta(resolved.members)
     return lines
+
+
+def about_masks(hospitals: Sequence[HospitalData]) -> list[str]:
+    """Where no hospital that trains has anything in its masks."""
+    targets = [hospital.train.targets for hospital in hospitals]
+    if targets[0].ndim == 4 and not any(bool(masks.any()) for masks in targets):
+        return [ALL_EMPTY]
+    return []
 
 
 ALL_EMPTY = "all masks of the training images are empty: a network learns to mark nothing; look at the masks"

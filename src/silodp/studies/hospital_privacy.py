@@ -95,8 +95,7 @@ def score_start(experiment: Experiment, folder: Path, device: str) -> None:
 
     with threads_of(experiment):
         parts = build(experiment, device=device)
-        some = parts.cohort.hospitals[0].test.images[:2].to(parts.trainer.device)
-        batch = parts.experiment.evaluation.batch if parts.trainer.mixes_images(some) else "any"
+        batch = parts.experiment.evaluation.batch if parts.mixes_images() else "any"
         scores = parts.engine.evaluate(parts.first_state().model, "test", thorough=True)
     start = start_record(parts.experiment)
     if start is None:

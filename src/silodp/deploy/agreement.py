@@ -1,0 +1,220 @@
+"""What a coordinator and the hospitals agree on before round one: a file that all of them sign.
+
+A site takes nothing in it on trust: from the experiment and the public facts it derives the model, the
+mechanism and the price by itself, and holds all of it against the limits that its own people have set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from silodp.deploy.limits import LARGEST_DELTA, Limits
+from silodp.errors import InputError
+from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.facts import HospitalFacts
+from silodp.federation import first_intermediaries
+from silodp.mechanism import Mechanism
+from silodp.messages import RoundPlan
+from silodp.privacy.accountants import figure
+from silodp.privacy.events import Event
+
+FORMAT = "silodp agreement 1"
+Resolved = TypeVar("Resolved", bound=Experiment)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One run, as everybody signs it.
+
+    Attributes:
+        run: its number, 128 random bits in hex.
+        experiment: resolved, as TOML.
+        facts: of the hospitals, in their order.
+        keys: fingerprint of each hospital's signing key.
+        model: what the parameters mean, see `FlatModel.identity`.
+        parameters: d, how many numbers train.
+        epsilon: what all rounds cost a hospital, at `delta`; infinite without noise.
+    """
+
+    run: str
+    experiment: str
+    facts: tuple[HospitalFacts, ...]
+    keys: Mapping[str, str]
+    model: str
+    parameters: int
+    epsilon: float
+    delta: float
+
+    def to_bytes(self) -> bytes:
+        """JSON; the same agreement has the same bytes."""
+        fields = {**vars(self), "facts": [one.to_dict() for one in self.facts], "keys": dict(self.keys)}
+        fields["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
+        return (json.dumps({"format": FORMAT, **fields}, indent=1, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Agreement:
+        try:
+            fields: dict[str, Any] = json.loads(content)
+            known = fields.pop("format") == FORMAT
+            fields["epsilon"] = math.inf if fields["epsilon"] is None else fields["epsilon"]
+            agreement = cls(**{**fields, "facts": tuple(map(HospitalFacts.from_dict, fields["facts"]))})
+            texts = (agreement.run, agreement.experiment, agreement.model, *agreement.keys.values())
+            numbers = (agreement.epsilon, agreement.delta, agreement.parameters)
+            fits = known and all(isinstance(text, str) for text in texts)
+            fits = fits and all(type(number) in (int, float) for number in numbers)
+            fits = fits and set(agreement.keys) == {one.name for one in agreement.facts}
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+            fits = False
+        if not fits:
+            raise InputError("agreement: not one of silodp, or of another version; use the same version")
+        return agreement
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def read_experiment(self) -> Experiment:
+        try:
+            return Experiment(**tomllib.loads(self.experiment))
+        except ValueError as error:
+            raise InputError(f"agreement: its experiment is no TOML ({error})") from None
+
+
+def portable(experiment: Resolved) -> Resolved:
+    """The experiment with its start by name: where the file lies differs from machine to machine."""
+    start = experiment.model.start
+    if start is None or Path(start).name == start:
+        return experiment
+    return experiment.change(model__start=Path(start).name)
+
+
+def with_start_in(folder: Path, experiment: Experiment) -> Experiment:
+    """The experiment with its start where it lies here: among those of the package, else in `folder`."""
+    start = experiment.model.start
+    if start is None or Path(start).suffix != ".safetensors":
+        return experiment
+    path = folder / Path(start).name
+    if not path.is_file():
+        raise InputError(f"model.start = {Path(start).name}: put the file into {folder}, as it was agreed on")
+    return experiment.change(model__start=str(path))
+
+
+def refuse_undeployable(experiment: Experiment) -> None:
+    """What only works where all hospitals are in one process."""
+    for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
+        if rule.reads_norms:
+            raise InputError(
+                f"{name}.rule = {rule.rule}: it reads un-noised norms, which do not leave a hospital; choose "
+                "another rule for a deployment"
+            )
+    if experiment.diagnostics:
+        raise InputError("diagnostics = true: un-noised figures do not leave a hospital; set it to false")
+    if experiment.checkpoint_every != 1:
+        raise InputError(
+            f"checkpoint_every = {experiment.checkpoint_every}: sites answer a round once; set it to 1"
+        )
+
+
+def planned_events(
+    experiment: ResolvedExperiment, facts: Sequence[HospitalFacts], mechanism: Mechanism, parameters: int
+) -> list[Event]:
+    """Everything that all rounds will release, v and z as they are fixed before round one."""
+    members = experiment.participation.training(facts)
+    room = {one.name: one.most_intermediaries for one in members}
+    v, _ = first_intermediaries(experiment, parameters, mechanism.expected_hospitals, room)
+    bound = experiment.clipping.first_bound()
+    return [
+        event
+        for number in range(1, experiment.rounds + 1)
+        for event in mechanism.events(number, v, bound, False)
+    ]
+
+
+def of_one_site(events: Sequence[Event], plan: str = "") -> list[Event]:
+    """Events as a hospital counts them: it knows when it took part, and each plan apart from all others."""
+    return [
+        replace(event, participation="all", sampling_rate=1.0, digest=plan or event.digest)
+        for event in events
+    ]
+
+
+def refuse_over_limits(
+    limits: Limits,
+    before: Sequence[Event],
+    new: Sequence[Event],
+    delta: float,
+    rounds: int | None = None,
+) -> None:
+    """Refuses what a site's own people have not allowed.
+
+    Args:
+        before: what stands in the site's ledger.
+        new: what is asked for now, as `of_one_site` has it.
+        delta: the agreement's.
+        rounds: of the agreement, where it is looked at as a whole.
+    """
+    own_delta = limits.delta or delta
+    if limits.delta is None and delta > LARGEST_DELTA:
+        raise InputError(
+            f"limits.delta: the agreement's δ is {delta:g}; this hospital allows {LARGEST_DELTA}"
+        )
+    if limits.rounds_at_most is not None and rounds is not None and rounds > limits.rounds_at_most:
+        raise InputError(f"limits.rounds_at_most = {limits.rounds_at_most}: {rounds} rounds are asked for")
+    for event in new:
+        parts = event.contributions if event.part == "intermediary" else 1
+        if parts > limits.intermediaries_at_most:
+            raise InputError(
+                f"limits.intermediaries_at_most = {limits.intermediaries_at_most}: v = {parts} is asked for"
+            )
+        if not event.protected:
+            raise InputError(f"limits: «{event.released}» would be used without noise")
+        least = limits.noise_multiplier_at_least
+        if least is not None and event.noise_multiplier / parts < least * (1 - 1e-9):
+            raise InputError(
+                f"limits.noise_multiplier_at_least = {least:g}: {event.noise_multiplier / parts:.4g} for a "
+                "hospital is asked for"
+            )
+        most = limits.clip_bound_at_most
+        if most is not None and event.clip_bound is not None and event.clip_bound > most * (1 + 1e-9):
+            raise InputError(f"limits.clip_bound_at_most = {most:g}: C = {event.clip_bound:g} is asked for")
+    if not new:
+        return
+    spent = figure([*before, *new], own_delta, "hospital", "add-or-remove").epsilon
+    if not spent <= limits.epsilon * (1 + 1e-9):
+        already = figure(before, own_delta, "hospital", "add-or-remove").epsilon if before else 0.0
+        raise InputError(
+            f"limits.epsilon = {limits.epsilon:g}: this would bring the hospital to ε = {spent:.4g} "
+            f"(δ {own_delta:g}); {already:.4g} is spent"
+        )
+
+
+def refuse_other_plan(
+    plan: RoundPlan,
+    experiment: ResolvedExperiment,
+    agreement: Agreement,
+    mechanism: Mechanism,
+    intermediaries: int,
+) -> None:
+    """A plan is what the agreement says, to the number; else it is refused with what differs."""
+    if plan.model != agreement.model or len(plan.parameters) != agreement.parameters:
+        raise InputError("plan: it is for another model than was agreed on")
+    if not bool(plan.parameters.isfinite().all()):
+        raise InputError("plan: its parameters are not all finite")
+    if plan.round > experiment.rounds:
+        raise InputError(f"plan: round {plan.round}, and {experiment.rounds} were agreed on")
+    if plan.intermediaries != intermediaries:
+        raise InputError(f"plan: v = {plan.intermediaries}, and {intermediaries} was agreed on")
+    fixed = experiment.clipping.first_bound() if not experiment.clipping.releases_bits else None
+    agreed = math.inf if fixed is None and experiment.clipping.rule == "none" else fixed
+    if agreed is not None and plan.clip_bound != agreed:
+        raise InputError(f"plan: C = {plan.clip_bound:g}, and {agreed:g} was agreed on")
+    expected = mechanism.events(plan.round, plan.intermediaries, plan.clip_bound, False)
+    if plan.events != expected:
+        raise InputError("plan: what it would release, or the noise on it, is not what was agreed on")

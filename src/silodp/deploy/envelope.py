@@ -1,0 +1,128 @@
+"""Signed requests and replies between the coordinator and a site, whoever carries them.
+
+A request names the run, the hospital and what is asked; a reply names the very request that it answers, by
+its digest. Both are signed (Ed25519) over all of their bytes, so nobody on the way, not even another
+hospital, can change, forge or swap one; who is meant follows from the key, never from who delivers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from silodp.errors import InputError
+
+RequestKind = Literal["facts", "agree", "plan", "evaluate", "finish"]
+ReplyKind = Literal["answer", "refusal"]
+
+_MAGIC = b"silodp-deploy-1\n"
+_SIGNATURE = 64  # bytes
+_LENGTH = struct.Struct("<I")
+_LONGEST_HEADER = 2**22
+_SIGNED_AS = {"request": b"silodp request 1\0", "reply": b"silodp reply 1\0"}  # one is never the other
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the coordinator asks of one site.
+
+    Attributes:
+        run: which run it is about.
+        hospital: whom it is for.
+        about: small public values.
+        payload: a plan's bytes, parameters, or nothing.
+    """
+
+    kind: RequestKind
+    run: str
+    hospital: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a site says to one request.
+
+    Attributes:
+        kind: an answer, or a refusal, whose reason is in `about`.
+        request: digest of the request that is answered.
+        hospital: who answers.
+    """
+
+    kind: ReplyKind
+    request: str
+    hospital: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+
+    @property
+    def reason(self) -> str:
+        """Why a site refuses."""
+        return str(self.about.get("reason", "it gives no reason"))
+
+
+Message = TypeVar("Message", Request, Reply)
+
+
+def digest(sealed: bytes) -> str:
+    """By this a reply names its request."""
+    return hashlib.sha256(sealed).hexdigest()
+
+
+def seal(message: Request | Reply, key: Ed25519PrivateKey) -> bytes:
+    """The bytes that travel: signature, header, payload."""
+    body = _body(message)
+    return _MAGIC + key.sign(_SIGNED_AS[_side(type(message))] + body) + body
+
+
+def open_request(sealed: bytes, key: Ed25519PublicKey) -> Request:
+    """A request that the holder of `key` has signed, every field of its kind; else InputError."""
+    return _opened(Request, get_args(RequestKind), sealed, key)
+
+
+def open_reply(sealed: bytes, key: Ed25519PublicKey) -> Reply:
+    """A reply that the holder of `key` has signed, every field of its kind; else InputError."""
+    return _opened(Reply, get_args(ReplyKind), sealed, key)
+
+
+def _side(kind: type[Request] | type[Reply]) -> str:
+    return "request" if kind is Request else "reply"
+
+
+def _body(message: Request | Reply) -> bytes:
+    fields = {name: value for name, value in vars(message).items() if name != "payload"}
+    header = json.dumps(fields, sort_keys=True).encode()
+    return _LENGTH.pack(len(header)) + header + message.payload
+
+
+def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed25519PublicKey) -> Message:
+    side, start = _side(kind), len(_MAGIC) + _SIGNATURE
+    if sealed[: len(_MAGIC)] != _MAGIC or len(sealed) < start + _LENGTH.size:
+        raise InputError(f"{side}: {len(sealed)} bytes that are none of silodp's")
+    body = sealed[start:]
+    try:
+        key.verify(sealed[len(_MAGIC) : start], _SIGNED_AS[side] + body)
+    except InvalidSignature:
+        raise InputError(f"{side}: it was changed on the way, or signed by another key") from None
+    try:
+        (length,) = _LENGTH.unpack_from(body)
+        if length > _LONGEST_HEADER:
+            raise ValueError
+        header = json.loads(body[_LENGTH.size : _LENGTH.size + length])
+        message = kind(**header, payload=body[_LENGTH.size + length :])
+        texts = [value for name, value in vars(message).items() if name not in ("about", "payload")]
+        fits = message.kind in kinds and isinstance(message.about, dict)
+        fits = fits and all(isinstance(text, str) for text in texts)
+    except (TypeError, ValueError, RecursionError):
+        fits = False
+    if not fits:
+        raise InputError(f"{side}: signed, but not what this version of silodp sends; use the same version")
+    return message

@@ -1,0 +1,32 @@
+"""What a hospital allows a coordinator: set by its own people, in its own file."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from silodp.settings import Count, Positive, Settings
+
+LARGEST_DELTA = 0.1  # where a hospital names no δ of its own
+
+
+class Limits(Settings):
+    """What a hospital allows, whatever a coordinator asks for."""
+
+    section: ClassVar[str] = "limits"
+    epsilon: Positive = 8.0
+    """For the whole hospital, add-or-remove, over all runs that this site ever takes part in."""
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of that ε; by default the agreement's, if it is 0.1 or less."""
+    noise_multiplier_at_least: Positive | None = None
+    """For the whole hospital: z/v."""
+    clip_bound_at_most: Positive | None = None
+    """C, also where rounds move it."""
+    intermediaries_at_most: Count = 1
+    """v: splitting protects parts of a hospital, not the hospital."""
+    rounds_at_most: Count | None = None
+    validation_metrics: bool = False
+    """Whether validation and test figures may leave the hospital; ε does not cover them."""
+    seeded_noise: bool = False
+    """Whether noise may come from a seed that everybody knows: for rehearsals of a deployment only."""

@@ -1,0 +1,235 @@
+"""A run over a network, as the coordinator sees it: ask for facts, agree, train, collect the statements.
+
+Beside the usual files of a run:
+
+    deployment/agreement.json     what everybody signed
+    deployment/signatures.json    by whom, and how
+    deployment/round/             contributions of the round under way, as they came
+    deployment/noise-secret       of the noise to come; gone when the run is over
+    deployment/statements/        what each hospital's own ledger says, signed by it
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
+from silodp.deploy.engine import Remote
+from silodp.deploy.envelope import Reply
+from silodp.engines.transport import Transport
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.facts import HospitalFacts
+from silodp.federation import build_federation
+from silodp.files import private_folder, read_plain, to_json, write_atomically
+from silodp.privacy.accountants import figure
+from silodp.runs.build import OnTrial, Public, ServerParts, derive, device_named, rehearsed, with_origin
+from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.places import new_folder
+from silodp.runs.signing import fingerprint
+from silodp.runs.training import OnRound, Result, resume_parts, train_parts
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """Who runs it.
+
+    Attributes:
+        transport: reaches the hospitals.
+        key: signs requests and the agreement.
+        roster: the hospitals' public keys, in the order in which they are summed.
+        patience: seconds in which all hospitals must answer before round one.
+    """
+
+    transport: Transport
+    key: Ed25519PrivateKey
+    roster: Mapping[str, Ed25519PublicKey]
+    patience: float = 600.0
+
+
+def run_deployed(
+    experiment: Experiment,
+    coordinator: Coordinator,
+    *,
+    out: str | Path | None = None,
+    device: str = "auto",
+    on_round: OnRound | None = None,
+    on_trial: OnTrial | None = None,
+) -> Result:
+    """Trains an experiment with the hospitals of a roster, from its first round.
+
+    Args:
+        experiment: its cohort is the hospitals' own, whatever it says; image size and classes are kept.
+        out: a new folder; default runs/NAME-1, -2, …
+    """
+    asked = deployable(experiment)
+    refuse_undeployable(asked)
+    with new_folder(out, experiment.name) as path:
+        engine = _engine(coordinator, asked, secrets.token_hex(16), path)
+        facts = collect_facts(engine, asked, coordinator)
+        prepared = rehearsed(with_origin(asked), facts, device, on_trial)
+        public = derive(prepared, facts, device_named(device))
+        agreement = draw_up(engine.run, public, coordinator)
+        signatures = collect_signatures(engine, agreement, coordinator)
+        secret = secrets.token_bytes(32)
+
+        def prepare() -> None:
+            place = path / "deployment"
+            private_folder(place)
+            write_atomically(place / "noise-secret", secret)
+            write_atomically(place / "signatures.json", (to_json(signatures, indent=1) + "\n").encode())
+            write_atomically(place / "agreement.json", agreement.to_bytes())
+
+        parts = _parts(public, engine, secret)
+        result = train_parts(parts, asked, path, on_round, prepare)
+        _finish(engine, coordinator, path)
+        return result
+
+
+def resume_deployed(
+    folder: Path, coordinator: Coordinator, *, device: str = "auto", on_round: OnRound | None = None
+) -> Result:
+    """Goes on after the last finished round; hospitals notice nothing but a pause."""
+    files = RunFolder.open(folder)
+    try:
+        experiment = read_experiment(folder)
+        path = folder / "deployment" / "agreement.json"
+        if not path.exists():
+            raise InputError(f"{folder}: no hospital had agreed to it yet; start it again in a new folder")
+        agreement = Agreement.from_bytes(read_plain(path))
+        public = derive(with_origin(experiment), agreement.facts, device_named(device))
+        if portable(public.experiment).to_toml() != agreement.experiment:
+            raise InputError(f"{folder}: its experiment is not what was agreed on; restore experiment.toml")
+        engine = _engine(coordinator, experiment, agreement.run, folder)
+        secret_file = folder / "deployment" / "noise-secret"
+        secret = read_plain(secret_file) if secret_file.exists() else secrets.token_bytes(32)
+        result = resume_parts(_parts(public, engine, secret), files, on_round)
+        _finish(engine, coordinator, folder)
+        return result
+    finally:
+        files.let_go()
+
+
+def deployable(experiment: Experiment) -> Experiment:
+    """The experiment as it can be deployed: hospitals' own data, nothing un-noised, the system's entropy."""
+    cohort = experiment.cohort
+    size = getattr(cohort, "image_size", None) if "image_size" in cohort.model_fields_set else None
+    elsewhere = {"kind": "deployed", "classes": cohort.classes, "image_size": size}
+    changes: dict[str, object] = {
+        "cohort": {name: value for name, value in elsewhere.items() if value is not None},
+        "diagnostics": False,
+        "checkpoint_every": 1,
+    }
+    if "entropy" not in experiment.privacy.model_fields_set:
+        changes["privacy__entropy"] = "system"
+    return experiment.change(**changes)
+
+
+def collect_facts(engine: Remote, experiment: Experiment, coordinator: Coordinator) -> list[HospitalFacts]:
+    """Of every hospital of the roster; all of them must answer, for the denominator is theirs."""
+    found: dict[str, HospitalFacts] = {}
+
+    def take(name: str, reply: Reply) -> None:
+        facts = HospitalFacts.from_dict(reply.about.get("facts"))
+        if facts.name != name:
+            raise InputError(f"its facts are those of {facts.name!r:.60}")
+        found[name] = facts
+        if not reply.about.get("validation_metrics"):
+            engine.figures_from.discard(name)
+
+    about = {
+        "experiment": portable(experiment).model_dump(mode="json", exclude_none=True, exclude_unset=True)
+    }
+    names = list(coordinator.roster)
+    refusals = engine.ask("facts", names, take, about, seconds=coordinator.patience)
+    _refuse_incomplete("tell what they have", names, found, refusals)
+    facts = [found[name] for name in names]
+    if len(forms := {(one.shape, one.target, one.storage): one.name for one in facts}) > 1:
+        said = "; ".join(
+            f"{name}: {storage} images of {' × '.join(map(str, shape))}, each with a {target}"
+            for (shape, target, storage), name in forms.items()
+        )
+        raise InputError(f"the hospitals' images differ ({said}); set cohort.image_size, or mend the data")
+    return facts
+
+
+def draw_up(run: str, public: Public, coordinator: Coordinator) -> Agreement:
+    """The agreement that follows from the experiment and the facts."""
+    events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
+    delta = public.experiment.delta
+    return Agreement(
+        run=run,
+        experiment=portable(public.experiment).to_toml(),
+        facts=public.facts,
+        keys={name: fingerprint(key) for name, key in coordinator.roster.items()},
+        model=public.model.identity,
+        parameters=len(public.model),
+        epsilon=figure(events, delta, "hospital", "add-or-remove").epsilon,
+        delta=delta,
+    )
+
+
+def collect_signatures(engine: Remote, agreement: Agreement, coordinator: Coordinator) -> dict[str, str]:
+    """Everybody's, the coordinator's own first; a hospital that will not sign ends it before anything."""
+    content = agreement.to_bytes()
+    own = coordinator.key.sign(content).hex()
+    signatures: dict[str, str] = {}
+
+    def take(name: str, reply: Reply) -> None:
+        try:
+            signature = bytes.fromhex(str(reply.about.get("signature")))
+            coordinator.roster[name].verify(signature, content)
+        except Exception:
+            raise InputError("its signature is not under the agreement") from None
+        signatures[name] = signature.hex()
+
+    names, about = list(coordinator.roster), {"signature": own}
+    refusals = engine.ask("agree", names, take, about, content, seconds=coordinator.patience)
+    _refuse_incomplete("sign the agreement", names, signatures, refusals)
+    return {"coordinator": own, **{name: signatures[name] for name in names}}
+
+
+def _refuse_incomplete(
+    what: str, names: list[str], found: Mapping[str, object], refusals: Mapping[str, str]
+) -> None:
+    for name in names:
+        if name not in found:
+            why = refusals.get(name, "it does not answer; see that its site and its link are running")
+            raise InputError(f"{name} does not {what}: {why}")
+
+
+def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Path) -> Remote:
+    settings, roster = experiment.deployment, coordinator.roster
+    least = settings.min_hospitals
+    if experiment.privacy.noise == "shared":  # with fewer shares the noise is not full
+        least = max(least or 0, len(roster) - experiment.privacy.may_stay_away)
+    journal = path / "deployment" / "round"
+    return Remote(coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least)
+
+
+def _parts(public: Public, engine: Remote, secret: bytes) -> ServerParts:
+    federation = build_federation(
+        public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
+    )
+    return ServerParts(public, engine, federation)
+
+
+def _finish(engine: Remote, coordinator: Coordinator, folder: Path) -> None:
+    """Every hospital's signed statement; those who are away now are asked again by `--resume`."""
+    place = folder / "deployment" / "statements"
+    private_folder(place)
+    (folder / "deployment" / "noise-secret").unlink(missing_ok=True)
+
+    def take(name: str, reply: Reply) -> None:
+        signature = bytes.fromhex(str(reply.about.get("signature", "")))
+        coordinator.roster[name].verify(signature, reply.payload)
+        write_atomically(place / f"{name}.json.sig", signature)
+        write_atomically(place / f"{name}.json", reply.payload)
+
+    missing = [name for name in coordinator.roster if not (place / f"{name}.json").exists()]
+    engine.ask("finish", missing, take, seconds=min(60.0, coordinator.patience))

@@ -1,0 +1,368 @@
+"""A hospital's own process: it holds the data, checks every request itself, and keeps the last word.
+
+    ledger.jsonl            every release that this hospital took part in, over all runs
+    refusals.jsonl          what was refused, and why
+    runs/RUN/agreement.json what was signed: with coordinator.sig and own.sig
+    runs/RUN/answered       the last plan that was answered, and the very reply
+    runs/RUN/state/         optimizer states and the secret of its shares of noise; they never leave
+
+Guarantee: a contribution leaves only for a plan that the coordinator signed, that is what the agreement says
+and that the hospital's own limits allow, with its price in the hospital's ledger before. A round is answered
+once: the same plan again gets the same bytes, another plan of that round nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from silodp.cohorts.cohort import HospitalData
+from silodp.deploy.agreement import (
+    Agreement,
+    of_one_site,
+    planned_events,
+    portable,
+    refuse_other_plan,
+    refuse_over_limits,
+    refuse_undeployable,
+    with_start_in,
+)
+from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
+from silodp.deploy.limits import Limits
+from silodp.errors import InputError
+from silodp.experiment import Experiment
+from silodp.facts import facts_of
+from silodp.files import parse_json, private_folder, private_open, read_plain, to_json, write_atomically
+from silodp.hospital import Hospital
+from silodp.messages import RoundPlan
+from silodp.privacy.accountants import figure
+from silodp.privacy.adversaries import against
+from silodp.privacy.events import Event
+from silodp.privacy.ledger import Ledger
+from silodp.runs.build import Public, build_hospitals, build_trainer, derive, device_named, with_origin
+from silodp.runs.signing import fingerprint
+from silodp.tasks import task_named
+
+log = logging.getLogger("silodp")
+
+Load = Callable[[Experiment], HospitalData]
+"""The hospital's own images in the form that an experiment asks for."""
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """A run that this site has agreed to."""
+
+    agreement: Agreement
+    public: Public
+    hospital: Hospital
+    intermediaries: int
+
+
+class Site:
+    """Answers signed requests from one coordinator, for one hospital."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        key: Ed25519PrivateKey,
+        coordinator: Ed25519PublicKey,
+        limits: Limits,
+        load: Load,
+        device: str = "auto",
+    ) -> None:
+        """A site whose files are in `folder`, which is its owner's alone.
+
+        Args:
+            key: signs what leaves.
+            coordinator: whose requests are listened to.
+            limits: what is allowed.
+            load: reads its data.
+        """
+        self.folder, self.name, self.limits = folder, name, limits
+        self._key, self._coordinator, self._load, self._device = key, coordinator, load, device
+        self._data: tuple[str, HospitalData] | None = None
+        self._run: _Joined | None = None
+        private_folder(folder)
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        self.ledger.repair()
+
+    def handle(self, sealed: bytes) -> bytes:
+        """The sealed reply to a sealed request. It never raises: what goes wrong is a refusal."""
+        try:
+            request = open_request(sealed, self._coordinator)
+            if request.hospital != self.name:
+                raise InputError(f"request: it is for {request.hospital!r:.60}, and this is {self.name}")
+            if not request.run or not request.run.isalnum() or len(request.run) > 64:
+                raise InputError("request: its run has no proper number")
+            return self._answer(request, sealed)
+        except InputError as error:
+            reason = str(error)
+        except Exception as error:  # of the network, the data or the disk: its text may tell of patients
+            log.exception("a request could not be answered")
+            reason = f"it failed ({type(error).__name__}); its log says why"
+        self._note_refusal(reason)
+        return seal(Reply("refusal", digest(sealed), self.name, {"reason": reason}), self._key)
+
+    def _answer(self, request: Request, sealed: bytes) -> bytes:
+        if request.kind == "plan":
+            return self._plan(request, sealed)
+        content: tuple[Mapping[str, Any], bytes]
+        if request.kind == "facts":
+            content = self._facts(request), b""
+        elif request.kind == "agree":
+            content = self._agree(request), b""
+        elif request.kind == "evaluate":
+            content = {}, self._evaluate(request)
+        else:
+            statement = self._statement(request)
+            content = {"signature": self._key.sign(statement).hex()}, statement
+        return seal(Reply("answer", digest(sealed), self.name, *content), self._key)
+
+    # Before round one
+
+    def _facts(self, request: Request) -> dict[str, Any]:
+        """What the coordinator may know of the data, for an experiment."""
+        experiment = _experiment_of(request.about.get("experiment"))
+        refuse_undeployable(experiment)
+        facts = facts_of(
+            self._images(experiment), task_named(experiment.task), experiment.intermediaries.min_samples
+        )
+        return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}
+
+    def _agree(self, request: Request) -> dict[str, str]:
+        """Signs an agreement that holds; the same one again is signed again."""
+        agreement = Agreement.from_bytes(request.payload)
+        place = self._place(request.run)
+        if agreement.run != request.run:
+            raise InputError("agreement: it is of another run than the request")
+        if (place / "agreement.json").exists():
+            if read_plain(place / "agreement.json") != agreement.to_bytes():
+                raise InputError("agreement: another one was signed for this run; start a new run")
+        else:
+            self._join(agreement, fresh=True)
+            private_folder(place)
+            write_atomically(
+                place / "coordinator.sig", bytes.fromhex(str(request.about.get("signature", "")))
+            )
+            write_atomically(place / "own.sig", self._key.sign(agreement.to_bytes()))
+            write_atomically(place / "agreement.json", agreement.to_bytes())
+        return {"signature": self._key.sign(agreement.to_bytes()).hex()}
+
+    def _join(self, agreement: Agreement, *, fresh: bool) -> _Joined:
+        """Derives everything that the agreement says, and refuses it where one thing comes out otherwise.
+
+        `fresh`: it is not signed yet, so all of its rounds are still to be paid for.
+        """
+        experiment = agreement.read_experiment()
+        refuse_undeployable(experiment)
+        if experiment.privacy.reproducible and not self.limits.seeded_noise:
+            raise InputError(
+                "privacy.entropy = seed: noise from a seed that everybody knows protects nobody; this "
+                "hospital takes part with privacy.entropy = system only (limits.seeded_noise)"
+            )
+        data = self._images(experiment)
+        own = facts_of(data, task_named(experiment.task), experiment.intermediaries.min_samples)
+        if own not in agreement.facts:
+            raise InputError(f"agreement: what it says of {self.name} is not what its data are")
+        mine = fingerprint(self._key.public_key())
+        if agreement.keys.get(self.name) != mine:
+            raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
+        here = with_origin(with_start_in(self.folder / "starts", experiment))
+        public = derive(here, agreement.facts, device_named(self._device))
+        found = (portable(public.experiment).to_toml(), public.model.identity, len(public.model))
+        if found != (agreement.experiment, agreement.model, agreement.parameters):
+            raise InputError("agreement: its model or settings do not follow from its experiment")
+        events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
+        price = figure(events, agreement.delta, "hospital", "add-or-remove").epsilon
+        if agreement.delta != public.experiment.delta or not _same(price, agreement.epsilon):
+            raise InputError(
+                f"agreement: it says ε = {agreement.epsilon:.6g}, and its rounds cost {price:.6g}"
+            )
+        if fresh:
+            new = of_one_site(events)
+            refuse_over_limits(
+                self.limits, self.ledger.events, new, agreement.delta, public.experiment.rounds
+            )
+        trainer = build_trainer(public, [data])
+        (hospital,) = build_hospitals(public, trainer, [data])
+        v = events[0].contributions if events[0].part == "intermediary" else 1
+        self._run = _Joined(agreement, public, hospital, v)
+        return self._run
+
+    # In a round
+
+    def _plan(self, request: Request, sealed: bytes) -> bytes:
+        """Checks, counts, trains, keeps the reply; the same request again gets the kept one."""
+        place = self._place(request.run)
+        last = _Answered.read(place / "answered")
+        if last is not None and last.request == digest(sealed):
+            return last.reply
+        run = self._joined(request.run)
+        plan = RoundPlan.from_bytes(request.payload)
+        refuse_other_plan(
+            plan, run.public.experiment, run.agreement, run.public.mechanism, run.intermediaries
+        )
+        if last is not None and plan.round <= last.round:
+            raise InputError(f"plan: round {plan.round}, and round {last.round} was answered by another plan")
+        if plan.round == 1:
+            self._refuse_other_start(plan, run)
+        events = of_one_site(plan.events, _number_of(plan, run.agreement))
+        new = [event for event in events if event not in set(self.ledger.events)]
+        refuse_over_limits(self.limits, self.ledger.events, new, run.agreement.delta)
+        run.hospital.put_down(place / "state", 0)  # the secret of its noise, before it is used
+        run.hospital.take_up(place / "state", last.round if last is not None else 0)
+        with private_open(place / "plans", "a") as file:
+            file.write(events[0].digest + "\n")
+        self.ledger.record(events)
+        device = run.public.model.values.device
+        answer, _ = run.hospital.answer(plan.to(device))
+        run.hospital.put_down(place / "state", plan.round)
+        reply = seal(Reply("answer", digest(sealed), self.name, {}, answer.to_bytes()), self._key)
+        _Answered(plan.round, digest(sealed), reply).write(place / "answered")
+        log.info("round %d of run %s: answered", plan.round, request.run[:8])
+        return reply
+
+    def _refuse_other_start(self, plan: RoundPlan, run: _Joined) -> None:
+        """Round one begins where the experiment says: at its start, or at its seed."""
+        agreed = run.public.model.values.cpu()
+        if not torch.allclose(plan.parameters, agreed, rtol=1e-4, atol=1e-6):
+            raise InputError("plan: round 1 begins with other parameters than were agreed on")
+
+    def _evaluate(self, request: Request) -> bytes:
+        """Figures of a model on this hospital's own images, where its people let them out."""
+        if not self.limits.validation_metrics:
+            raise InputError("limits.validation_metrics = false: figures do not leave this hospital")
+        from silodp.deploy.figures import parameters_from, scores_to_bytes
+
+        run = self._joined(request.run)
+        part, batch = str(request.about.get("part")), request.about.get("batch")
+        if part not in ("validation", "test") or batch not in (None, "image", "scan", "hospital"):
+            raise InputError(f"evaluate: {part!r:.40} in batches of {batch!r:.40} cannot be")
+        parameters = parameters_from(request.payload, run.agreement.parameters)
+        scores = run.hospital.evaluate(
+            parameters.to(run.public.model.values.device),
+            part,
+            thorough=bool(request.about.get("thorough")),
+            batch=batch,
+        )
+        return scores_to_bytes(scores)
+
+    # Afterwards
+
+    def _statement(self, request: Request) -> bytes:
+        """What this hospital's own ledger says of the run, for it to sign."""
+        agreement = self._read_agreement(request.run)
+        last = _Answered.read(self._place(request.run) / "answered")
+        experiment = agreement.read_experiment()
+        members = len(experiment.participation.training(agreement.facts))
+        away = experiment.privacy.may_stay_away
+        shares = members - away if experiment.privacy.noise == "shared" else 0
+        mine = self.events_of(request.run)
+        seen = against(mine, agreement.delta, shares)
+        return to_json(
+            {
+                "format": "silodp site statement 1",
+                "hospital": self.name,
+                "run": request.run,
+                "agreement": agreement.digest,
+                "last_round": last.round if last is not None else 0,
+                "releases": len(mine),
+                "delta": agreement.delta,
+                "epsilon": vars(seen),
+                "epsilon_of_all_runs": self.spent(agreement.delta),
+                "limit": self.limits.epsilon,
+                "figures_let_out": self.limits.validation_metrics,
+                "ledger": self.ledger.head,
+            }
+        ).encode()
+
+    def spent(self, delta: float) -> float:
+        """ε of everything in the site's ledger, for the hospital."""
+        events = self.ledger.events
+        return figure(events, delta, "hospital", "add-or-remove").epsilon if events else 0.0
+
+    def events_of(self, run: str) -> list[Event]:
+        """Those of one run, which the file beside its agreement names."""
+        path = self._place(run) / "plans"
+        plans = set(read_plain(path).decode().split()) if path.exists() else set()
+        return [event for event in self.ledger.events if event.digest in plans]
+
+    # Files
+
+    def _place(self, run: str) -> Path:
+        return self.folder / "runs" / run
+
+    def _joined(self, run: str) -> _Joined:
+        """The run, taken up again from its agreement where this process has not met it."""
+        if self._run is None or self._run.agreement.run != run:
+            return self._join(self._read_agreement(run), fresh=False)
+        return self._run
+
+    def _read_agreement(self, run: str) -> Agreement:
+        path = self._place(run) / "agreement.json"
+        if not path.exists():
+            raise InputError(f"run {run[:8]}: nothing was agreed on with {self.name}")
+        return Agreement.from_bytes(read_plain(path))
+
+    def _images(self, experiment: Experiment) -> HospitalData:
+        """The hospital's data under the name that the coordinator knows; read once for each form."""
+        form = to_json([experiment.task, experiment.cohort.model_dump(mode="json")])
+        if self._data is None or self._data[0] != form:
+            found = self._load(experiment)
+            self._data = form, HospitalData(self.name, **found.parts)
+        return self._data[1]
+
+    def _note_refusal(self, reason: str) -> None:
+        log.warning("refused: %s", reason)
+        with private_open(self.folder / "refusals.jsonl", "a") as file:
+            file.write(to_json({"time": round(time.time()), "reason": reason}) + "\n")
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """The last round that was answered: one file, written whole."""
+
+    round: int
+    request: str
+    reply: bytes
+
+    def write(self, path: Path) -> None:
+        header = to_json({"round": self.round, "request": self.request}).encode()
+        write_atomically(path, header + b"\n" + self.reply)
+
+    @classmethod
+    def read(cls, path: Path) -> _Answered | None:
+        if not path.exists():
+            return None
+        header, _, reply = read_plain(path).partition(b"\n")
+        try:
+            fields = parse_json(header)
+            return cls(int(fields["round"]), str(fields["request"]), reply)
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
+
+
+def _experiment_of(tree: Any) -> Experiment:
+    if not isinstance(tree, dict):
+        raise InputError("facts: the request names no experiment")
+    return Experiment(**json.loads(json.dumps(tree)))
+
+
+def _number_of(plan: RoundPlan, agreement: Agreement) -> str:
+    """A plan's number in the ledger: two runs may begin with the same plan, and are paid for apart."""
+    return hashlib.sha256(f"{agreement.run}/{plan.digest}".encode()).hexdigest()
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or abs(one - other) <= 1e-6 * max(abs(one), abs(other))

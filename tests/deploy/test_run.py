@@ -1,0 +1,54 @@
+"""A run over a network is the run in one process, whatever happens on the way."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import blob_cohort
+from network import Clock, Federation, clock  # noqa: F401
+from safetensors.torch import load_file
+
+from silodp import Experiment, train
+from silodp.deploy.run import run_deployed
+from silodp.privacy.ledger import read_ledger
+from silodp.runs.statement import read_statement
+
+
+@pytest.fixture(scope="module")
+def tiny(experiment: Experiment) -> Experiment:
+    """Seeded, so that its noise can be drawn again elsewhere."""
+    return experiment.change(privacy__entropy="seed", threads=1, rounds=3)
+
+
+def model_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"local__state": "kept", "server__optimizer": "dp2-rmsprop"},
+        {"privacy__noise": "shared"},
+        {"server__average": 0.5, "participation": {"rule": "poisson", "rate": 0.7}},
+    ],
+    ids=["plain", "kept states", "shared noise", "some hospitals"],
+)
+def test_the_model_and_the_ledger_are_those_of_one_process(
+    changes: dict[str, object],
+    tiny: Experiment,
+    tmp_path: Path,
+    clock: Clock,  # noqa: F811
+) -> None:
+    asked = tiny.change(**changes)
+    here = train(asked.change(diagnostics=False), cohort=blob_cohort(), out=tmp_path / "here", device="cpu")
+    hospitals = Federation(blob_cohort(), tmp_path / "sites")
+    coordinator = hospitals.coordinator(hospitals.network(clock))
+    there = run_deployed(asked, coordinator, out=tmp_path / "there", device="cpu")
+    one, other = model_of(here.folder), model_of(there.folder)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    ledgers = [read_ledger(folder / "ledger.jsonl").events for folder in (here.folder, there.folder)]
+    assert ledgers[0] == ledgers[1]
+    assert there.summary["test"]["last"]["mean"] == here.summary["test"]["last"]["mean"]
+    assert read_statement(there.folder).problems == ()
