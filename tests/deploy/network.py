@@ -5,12 +5,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-import silodp.deploy.engine
 from silodp import Cohort, Experiment
 from silodp.cohorts.cohort import HospitalData
 from silodp.deploy.limits import Limits
@@ -35,13 +32,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(silodp.deploy.engine, "time", SimpleNamespace(monotonic=clock.monotonic))
-    return clock
-
-
 Mishap = Callable[[str, bytes, bytes], list[bytes | None]]
 """Of a hospital, a request and its reply: what arrives instead; None: nothing."""
 
@@ -50,8 +40,8 @@ Mishap = Callable[[str, bytes, bytes], list[bytes | None]]
 class Network:
     """A `Transport`: messages are answered when they are waited for, in any order."""
 
-    clock: Clock
     handlers: Mapping[str, Callable[[bytes], bytes]]
+    clock: Clock = field(default_factory=Clock)
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     mishap: Mishap = lambda hospital, request, reply: [reply]
     slow: Callable[[str], float] = lambda hospital: 0.0
@@ -126,10 +116,10 @@ class Federation:
             self.folder / name, name, self.keys[name], self.key.public_key(), self.limits, load, "cpu"
         )
 
-    def network(self, clock: Clock, **behaviour: object) -> Network:
+    def network(self, **behaviour: object) -> Network:
         handlers = {name: (lambda sealed, name=name: self.sites[name].handle(sealed)) for name in self.sites}
-        return Network(clock, handlers, **behaviour)  # type: ignore[arg-type]
+        return Network(handlers, **behaviour)  # type: ignore[arg-type]
 
     def coordinator(self, network: Network) -> Coordinator:
         roster = {name: key.public_key() for name, key in self.keys.items()}
-        return Coordinator(network, self.key, roster)
+        return Coordinator(network, self.key, roster, clock=network.clock.monotonic)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import blob_cohort
-from network import Clock, Federation, clock  # noqa: F401
+from network import Federation
 from safetensors.torch import load_file
 
 from silodp import Experiment, train
@@ -35,15 +35,12 @@ def model_of(folder: Path) -> dict[str, torch.Tensor]:
     ids=["plain", "kept states", "shared noise", "some hospitals"],
 )
 def test_the_model_and_the_ledger_are_those_of_one_process(
-    changes: dict[str, object],
-    tiny: Experiment,
-    tmp_path: Path,
-    clock: Clock,  # noqa: F811
+    changes: dict[str, object], tiny: Experiment, tmp_path: Path
 ) -> None:
     asked = tiny.change(**changes)
     here = train(asked.change(diagnostics=False), cohort=blob_cohort(), out=tmp_path / "here", device="cpu")
     hospitals = Federation(blob_cohort(), tmp_path / "sites")
-    coordinator = hospitals.coordinator(hospitals.network(clock))
+    coordinator = hospitals.coordinator(hospitals.network())
     there = run_deployed(asked, coordinator, out=tmp_path / "there", device="cpu")
     one, other = model_of(here.folder), model_of(there.folder)
     assert one.keys() == other.keys()

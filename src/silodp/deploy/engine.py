@@ -47,6 +47,7 @@ class Remote:
         journal: Path,
         deadline: float = 600.0,
         least: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """For one run.
 
@@ -58,12 +59,13 @@ class Remote:
             journal: a folder for what has come in the round under way.
             deadline: seconds until those who have not answered a round are absent from it.
             least: so many must answer a round; with fewer it waits. By default all that are asked.
+            clock: seconds, ever growing.
         """
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
         self.figures_from = set(roster)  # who has not said that figures stay at home
         self._transport, self._key, self._roster = transport, key, dict(roster)
         self.run, self._deadline, self._least = run, deadline, least
-        self._journal = Journal(journal)
+        self._journal, self._clock = Journal(journal), clock
 
     def train(
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
@@ -127,12 +129,12 @@ class Remote:
         sealed = {
             name: seal(Request(kind, self.run, name, about or {}, payload), self._key) for name in hospitals
         }
-        end = time.monotonic() + (self._deadline if seconds is None else seconds)
+        end = self._clock() + (self._deadline if seconds is None else seconds)
         waiting: dict[str, str] = {}  # ticket → hospital
         due = dict.fromkeys(hospitals, 0.0)  # when to send, of those who have no message under way
         refusals: dict[str, str] = {}
         try:
-            while (now := time.monotonic()) < end and (due or waiting):
+            while (now := self._clock()) < end and (due or waiting):
                 for name in [name for name, at in due.items() if at <= now]:
                     try:
                         waiting[self._transport.send(name, sealed[name])] = name
@@ -153,7 +155,7 @@ class Remote:
                     log.warning("%s refuses: %s", name, refused)
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
-                    due[name] = time.monotonic() + AGAIN
+                    due[name] = self._clock() + AGAIN
         finally:
             for ticket in waiting:
                 self._transport.forget(ticket)

@@ -12,7 +12,8 @@ Beside the usual files of a run:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +45,14 @@ class Coordinator:
         key: signs requests and the agreement.
         roster: the hospitals' public keys, in the order in which they are summed.
         patience: seconds in which all hospitals must answer before round one.
+        clock: seconds, ever growing.
     """
 
     transport: Transport
     key: Ed25519PrivateKey
     roster: Mapping[str, Ed25519PublicKey]
     patience: float = 600.0
+    clock: Callable[[], float] = time.monotonic
 
 
 def run_deployed(
@@ -209,7 +212,10 @@ def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Pa
     if experiment.privacy.noise == "shared":  # with fewer shares the noise is not full
         least = max(least or 0, len(roster) - experiment.privacy.may_stay_away)
     journal = path / "deployment" / "round"
-    return Remote(coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least)
+    return Remote(
+        coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
+        coordinator.clock,
+    )  # fmt: skip
 
 
 def _parts(public: Public, engine: Remote, secret: bytes) -> ServerParts:

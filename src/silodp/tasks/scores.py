@@ -77,12 +77,12 @@ def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, 
 
 
 def mean_intervals(hospitals: Sequence[Scores]) -> dict[str, Interval]:
-    """Of the plain mean over hospitals, each with its own people drawn anew."""
+    """Of the plain mean over hospitals, each with its own people drawn anew; of none, none."""
     import torch
 
     return {
         name: _interval(torch.stack([one.resampled[name] for one in hospitals]).nanmean(0))
-        for name in hospitals[0].resampled
+        for name in (hospitals[0].resampled if hospitals else ())
     }
 
 

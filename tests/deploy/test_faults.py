@@ -1,0 +1,278 @@
+"""Whatever is lost, late, doubled, changed or killed on the way: the run ends, and every ledger is right."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from conftest import blob_cohort
+from network import REHEARSAL, Federation, Killed, Network
+from safetensors.torch import load_file
+
+import silodp.deploy.site as site_module
+from silodp import Experiment
+from silodp.deploy.engine import Remote
+from silodp.deploy.journal import Journal
+from silodp.deploy.run import resume_deployed, run_deployed
+from silodp.errors import InputError
+from silodp.privacy.ledger import Ledger, read_ledger
+from silodp.runs.folder import RunFolder
+
+COHORT = blob_cohort(3, images=10, size=8)
+ROUNDS = 3
+SILENT = REHEARSAL.model_copy(update={"validation_metrics": False})
+
+
+@pytest.fixture(scope="module")
+def tiny(experiment: Experiment) -> Experiment:
+    return experiment.change(
+        privacy__entropy="seed", threads=1, rounds=ROUNDS, intermediaries__count=1, local__batch_size=16,
+        deployment__deadline=60.0,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Kills here are of processes: what was written stays."""
+    with mock.patch("os.fsync", return_value=None):
+        yield
+
+
+def quiet_run(experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
+    hospitals = Federation(COHORT, folder / "sites", SILENT)
+    coordinator = hospitals.coordinator(hospitals.network())
+    run = run_deployed(experiment, coordinator, out=folder / "run", device="cpu")
+    return load_file(run.folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Experiment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    return quiet_run(tiny, tmp_path_factory.mktemp("undisturbed"))
+
+
+class Weather:
+    """Draws what goes wrong; every run of bad luck ends."""
+
+    def __init__(self, hospitals: Federation, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.hospitals = hospitals
+        self.old: list[bytes] = []
+        self.happened: Counter[str] = Counter()
+
+    def mishap(self, hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        self.old.append(reply)
+        what = self.rng.choice(["fine"] * 40 + list(MISHAPS) * 5 + ["coordinator killed"])
+        self.happened[what] += 1
+        if what == "coordinator killed":
+            raise Killed
+        if what == "site restarted":
+            self.hospitals.start(hospital)
+        if what == "asked twice":
+            assert self.hospitals.sites[hospital].handle(request) == reply
+        return MISHAPS[what](self, reply) if what in MISHAPS else [reply]
+
+    def _changed(self, reply: bytes) -> bytes:
+        place = self.rng.randrange(len(reply))
+        return reply[:place] + bytes([reply[place] ^ 1]) + reply[place + 1 :]
+
+
+MISHAPS: dict[str, Callable[[Weather, bytes], list[bytes | None]]] = {
+    "lost": lambda weather, reply: [None],
+    "twice": lambda weather, reply: [reply, reply],
+    "changed": lambda weather, reply: [weather._changed(reply)],
+    "another's, or an old one": lambda weather, reply: [weather.rng.choice(weather.old)],
+    "cut": lambda weather, reply: [reply[: weather.rng.randrange(len(reply))]],
+    "site restarted": lambda weather, reply: [reply],
+    "asked twice": lambda weather, reply: [reply],
+}
+
+
+def test_eighty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path: Path) -> None:
+    """Each round and hospital with a schedule of its own; coordinator and sites are killed now and then."""
+    long = tiny.change(rounds=80, local__state="fresh")
+    expected = quiet_run(long, tmp_path / "quiet")
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    weather, folder = Weather(hospitals, seed=0), tmp_path / "run"
+
+    def network() -> Network:
+        return hospitals.network(rng=weather.rng, mishap=weather.mishap)
+
+    begun = False
+    while True:
+        try:
+            if not begun:
+                run_deployed(long, hospitals.coordinator(network()), out=folder, device="cpu")
+            else:
+                resume_deployed(folder, hospitals.coordinator(network()), device="cpu")
+        except Killed:
+            begun = (folder / "deployment" / "agreement.json").exists()
+            continue
+        break
+    assert set(weather.happened) == {"fine", "coordinator killed", *MISHAPS}
+    assert_all_is_right(folder, hospitals, expected, 80)
+
+
+def assert_all_is_right(
+    folder: Path, hospitals: Federation, expected: dict[str, torch.Tensor] | None, rounds: int = ROUNDS
+) -> None:
+    """One event a round in the coordinator's ledger and in each site's, and the model of a quiet run."""
+    events = read_ledger(folder / "ledger.jsonl").events
+    assert [event.round for event in events if event.released == "model update"] == list(range(1, rounds + 1))
+    for site in hospitals.sites.values():
+        mine = [event.round for event in site.ledger.events if event.released == "model update"]
+        assert mine == list(range(1, rounds + 1))
+    if expected is not None:
+        found = load_file(folder / "model.safetensors")
+        assert all(torch.equal(found[name], values) for name, values in expected.items())
+
+
+COORDINATOR_DIES: dict[str, tuple[type, str]] = {
+    "before it journals a reply": (Journal, "add"),
+    "before it closes a round": (Journal, "close"),
+    "before a release is in the ledger": (Ledger, "record"),
+    "before its checkpoint": (RunFolder, "save_checkpoint"),
+    "before a line of metrics": (RunFolder, "add_metrics"),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("where", COORDINATOR_DIES)
+@pytest.mark.parametrize(("entropy", "number"), [("seed", 1), ("system", 2)])
+def test_a_coordinator_killed_anywhere_goes_on(
+    where: str,
+    when: str,
+    entropy: str,
+    number: int,
+    tiny: Experiment,
+    undisturbed: dict[str, torch.Tensor],
+    tmp_path: Path,
+) -> None:
+    """With the system's entropy too: nothing is drawn twice, for the noise of a sum is its own."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    asked, folder = tiny.change(privacy__entropy=entropy), tmp_path / "run"
+    owner, name = COORDINATOR_DIES[where]
+    first = name == "save_checkpoint"  # one is written before round one
+    with dying(owner, name, when, calls=number + first, only=folder), pytest.raises(Killed):
+        run_deployed(asked, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
+    resume_deployed(folder, hospitals.coordinator(hospitals.network()), device="cpu")
+    assert_all_is_right(folder, hospitals, undisturbed if entropy == "seed" else None)
+
+
+@contextmanager
+def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator[None]:
+    """The process ends at the n-th call of a method on something that lies in `only`."""
+    original: Callable[..., object] = getattr(owner, name)
+    seen = 0
+
+    def call(self: object, *arguments: object, **more: object) -> object:
+        nonlocal seen
+        place = getattr(self, "path", None) or getattr(self, "_folder", None)
+        if not Path(str(place)).is_relative_to(only):
+            return original(self, *arguments, **more)
+        seen += 1
+        if seen == calls and when == "before":
+            raise Killed
+        result = original(self, *arguments, **more)
+        if seen == calls:
+            raise Killed
+        return result
+
+    with mock.patch.object(owner, name, call):
+        yield
+
+
+SITE_DIES: dict[str, tuple[object, str]] = {
+    "the ledger": (Ledger, "record"),
+    "its states": (site_module.Hospital, "put_down"),
+    "the reply": (site_module._Answered, "write"),
+}
+
+
+@pytest.mark.parametrize("state", ["fresh", "kept"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("where", SITE_DIES)
+def test_a_site_killed_in_a_round_answers_it_as_it_would_have(
+    where: str, when: str, state: str, tiny: Experiment, tmp_path: Path
+) -> None:
+    asked = tiny.change(local__state=state, privacy__noise="shared", privacy__entropy="system")
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    owner, name = SITE_DIES[where]
+    original, calls, replies = getattr(owner, name), 0, []
+
+    def dies(self: object, *arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls % 5 == 3 and when == "before":
+            raise Killed
+        result = original(self, *arguments)
+        if calls % 5 == 3:
+            raise Killed
+        return result
+
+    def handle(hospital: str, sealed: bytes) -> bytes:
+        with mock.patch.object(owner, name, dies):
+            try:
+                return hospitals.sites[hospital].handle(sealed)
+            except Killed:
+                replies.append(hospital)
+        hospitals.start(hospital)
+        return b""
+
+    handlers = {one: (lambda sealed, one=one: handle(one, sealed)) for one in hospitals.sites}
+    run = run_deployed(asked, hospitals.coordinator(Network(handlers)), out=tmp_path / "run", device="cpu")
+    assert replies, "no site was killed"
+    assert_all_is_right(run.folder, hospitals, None)
+
+
+def test_a_slow_hospital_is_absent_and_its_late_answer_counts_nowhere(
+    tiny: Experiment, tmp_path: Path
+) -> None:
+    asked = tiny.change(deployment={"deadline": 30.0, "min_hospitals": 2})
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    network = hospitals.network()
+    round_two = False
+    network.slow = lambda name: 45.0 if round_two and name == "hospital-1" else 0.0
+
+    def on_round(record: dict) -> None:
+        nonlocal round_two
+        round_two = record["round"] == 1
+
+    run = run_deployed(
+        asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu", on_round=on_round
+    )
+    lines = RunFolder(run.folder).metrics()
+    assert [list(line["absent"]) for line in lines] == [[], ["hospital-1"], []]
+    assert len(read_ledger(run.folder / "ledger.jsonl").events) == len(lines[0]["participants"]) * 2
+
+
+def test_with_too_few_hospitals_a_round_waits_and_says_so(
+    tiny: Experiment,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    network = hospitals.network()
+    gone = False
+    network.away = lambda name: gone and name == "hospital-2" and network.clock.now < 200
+
+    def on_round(record: dict) -> None:
+        nonlocal gone
+        gone = True
+
+    run = run_deployed(
+        tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu", on_round=on_round
+    )
+    assert network.clock.now >= 200
+    assert "waits for hospital-2; 2 of 3 hospitals have answered and 3 must" in caplog.text
+    assert all(not line["absent"] for line in RunFolder(run.folder).metrics())
+
+
+def test_norms_do_not_travel(tmp_path: Path) -> None:
+    hospitals = Federation(COHORT, tmp_path / "sites")
+    engine = Remote(hospitals.network(), hospitals.key, {}, "r", tmp_path / "round")
+    with pytest.raises(InputError, match="norms do not leave a hospital"):
+        engine.measure_norms(None, [])  # type: ignore[arg-type]
