@@ -68,7 +68,7 @@ def test_on_target_the_target_is_in_the_middle() -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_images_share_a_contrast_only_where_it_is_said(shared: bool) -> None:
-    """The same image eight times: through one map it stays the same, through maps of their own it does not."""
+    """The same image eight times: one map keeps it the same, maps of their own do not."""
     ramp = torch.linspace(0, 1, 48).expand(8, 1, 48, 48)
     seen = _mapped(ramp, replace(STILL, contrast=1, one_contrast=shared), chance())
     assert [torch.equal(one, seen[0]) for one in seen[1:]] == [shared] * 7

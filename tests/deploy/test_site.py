@@ -1,0 +1,269 @@
+"""A site keeps the last word: what was not agreed on, or is beyond its limits, gets no contribution."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import blob_cohort
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from network import REHEARSAL, Federation
+
+from silodp import Experiment
+from silodp.deploy.agreement import Agreement
+from silodp.deploy.envelope import Reply, Request, open_reply, seal
+from silodp.deploy.limits import Limits
+from silodp.deploy.run import _engine as engine_of
+from silodp.deploy.run import collect_facts, deployable, draw_up, run_deployed
+from silodp.errors import InputError
+from silodp.federation import first_intermediaries
+from silodp.messages import Contribution, RoundPlan
+from silodp.privacy.gaussian import gaussian_epsilon
+from silodp.privacy.ledger import read_ledger
+from silodp.runs.build import Public, derive, device_named, with_origin
+
+NAME = "hospital-0"
+
+
+@pytest.fixture(scope="module")
+def tiny(experiment: Experiment) -> Experiment:
+    """Noise for which three rounds cost a hospital ε = 4."""
+    changes: dict[str, Any] = {"intermediaries__count": 1, "clipping": {"rule": "fixed", "bound": 0.5}}
+    changes |= {"budget": {"epsilon": 4.0, "sets_noise": True}, "privacy__delta": 1e-2, "threads": 1}
+    return deployable(experiment.change(**changes))
+
+
+class Asked:
+    """A coordinator's side of one site, message by message."""
+
+    def __init__(self, experiment: Experiment, folder: Path, limits: Limits = REHEARSAL) -> None:
+        self.hospitals = Federation(blob_cohort(3, images=10, size=8), folder, limits)
+        self.site = self.hospitals.sites[NAME]
+        network = self.hospitals.network()
+        coordinator = self.hospitals.coordinator(network)
+        engine = engine_of(coordinator, experiment, "a" * 32, folder / "run")
+        facts = collect_facts(engine, experiment, coordinator)
+        self.public: Public = derive(with_origin(experiment), facts, device_named("cpu"))
+        self.agreement = draw_up("a" * 32, self.public, coordinator)
+
+    def send(
+        self, kind: str, payload: bytes = b"", key: Ed25519PrivateKey | None = None, **fields: Any
+    ) -> Reply:
+        request = Request(kind, "a" * 32, NAME, payload=payload)  # type: ignore[arg-type]
+        sealed = seal(replace(request, **fields), key or self.hospitals.key)
+        return open_reply(self.site.handle(sealed), self.hospitals.keys[NAME].public_key())
+
+    def agree(self, agreement: Agreement | None = None) -> Reply:
+        content = (agreement or self.agreement).to_bytes()
+        signature = self.hospitals.key.sign(content).hex()
+        return self.send("agree", content, about={"signature": signature})
+
+    def plan(self, number: int = 1, **changes: Any) -> RoundPlan:
+        experiment, mechanism = self.public.experiment, self.public.mechanism
+        room = {one.name: one.most_intermediaries for one in self.public.facts}
+        v, _ = first_intermediaries(experiment, len(self.public.model), 3, room)
+        bound = experiment.clipping.first_bound()
+        events, model = mechanism.events(number, v, bound, False), self.public.model
+        plan = RoundPlan(number, model.values.clone(), v, bound, events=events, model=model.identity)
+        return replace(plan, **changes)
+
+    def train(self, plan: RoundPlan) -> Reply:
+        return self.send("plan", plan.to_bytes())
+
+
+def assert_refused(reply: Reply, words: str) -> None:
+    assert reply.kind == "refusal", "it was answered"
+    assert words in reply.reason
+    assert reply.payload == b""
+
+
+def test_what_was_agreed_on_is_answered_once_and_paid_for_before(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    assert asked.agree().kind == "answer"
+    plan = asked.plan()
+    first = asked.train(plan)
+    assert Contribution.from_bytes(first.payload).plan == plan.digest
+    assert asked.train(plan) == first
+    asked.hospitals.start(NAME)
+    asked.site = asked.hospitals.sites[NAME]
+    assert asked.train(plan) == first, "after a restart"
+    (event,) = read_ledger(tmp_path / NAME / "ledger.jsonl").events
+    z = asked.public.experiment.privacy.noise_multiplier
+    assert (event.round, event.noise_multiplier, event.contributions) == (1, z, 1)
+    assert asked.site.spent(1e-2) == pytest.approx(gaussian_epsilon(1 / z, 1e-2), rel=1e-3)
+
+
+PLANS: dict[str, tuple[Callable[[Asked], RoundPlan], str]] = {
+    "a larger clip bound": (lambda one: one.plan(clip_bound=0.6), "C = 0.6, and 0.5 was agreed on"),
+    "a smaller one": (lambda one: one.plan(clip_bound=0.4), "C = 0.4"),
+    "more intermediaries": (lambda one: one.plan(intermediaries=2), "v = 2, and 1 was agreed on"),
+    "less noise": (
+        lambda one: one.plan(events=(replace(one.plan().events[0], noise_multiplier=0.1),)),
+        "the noise on it",
+    ),
+    "no events": (lambda one: one.plan(events=()), "what it would release"),
+    "another model": (lambda one: one.plan(model="0" * 64), "another model"),
+    "more numbers": (lambda one: one.plan(parameters=torch.zeros(7)), "another model"),
+    "another start": (lambda one: one.plan(parameters=one.plan().parameters + 1), "other parameters"),
+    "no numbers": (lambda one: one.plan(parameters=one.plan().parameters * math.nan), "not all finite"),
+    "a round too many": (lambda one: one.plan(4), "round 4, and 3 were agreed on"),
+}
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_another_plan_is_refused_and_costs_nothing(what: str, tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    plan, words = PLANS[what]
+    assert_refused(asked.train(plan(asked)), words)
+    assert asked.site.ledger.events == []
+    assert words in (tmp_path / NAME / "refusals.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_round_is_not_answered_for_another_theta(tiny: Experiment, tmp_path: Path) -> None:
+    """Two updates of one round from two models would be two releases for the price of one."""
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    assert asked.train(asked.plan()).kind == "answer"
+    second = asked.plan(2, parameters=asked.plan().parameters + 0.01)
+    assert asked.train(second).kind == "answer"
+    for again in (asked.plan(2, parameters=asked.plan().parameters + 0.02), asked.plan(1)):
+        assert_refused(asked.train(again), "was answered by another plan")
+    assert len(asked.site.ledger.events) == 2
+
+
+LIMITS: dict[str, tuple[dict[str, Any], str]] = {
+    "epsilon": ({"epsilon": 3.9}, "limits.epsilon = 3.9"),
+    "delta": ({"delta": 1e-6, "epsilon": 4.0}, "limits.epsilon = 4: this would bring the hospital to"),
+    "noise": ({"noise_multiplier_at_least": 50.0}, "limits.noise_multiplier_at_least = 50"),
+    "clip bound": ({"clip_bound_at_most": 0.1}, "limits.clip_bound_at_most = 0.1: C = 0.5 is asked for"),
+    "rounds": ({"rounds_at_most": 2}, "limits.rounds_at_most = 2: 3 rounds are asked for"),
+    "seed": ({"seeded_noise": False}, "privacy.entropy = seed"),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_an_agreement_beyond_a_limit_is_not_signed(what: str, tiny: Experiment, tmp_path: Path) -> None:
+    changes, words = LIMITS[what]
+    seeded = tiny.change(privacy__entropy="seed") if what == "seed" else tiny
+    asked = Asked(seeded, tmp_path, REHEARSAL.model_copy(update=changes))
+    assert_refused(asked.agree(), words)
+    assert_refused(asked.train(asked.plan()), "nothing was agreed on")
+
+
+def test_splitting_needs_leave(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny.change(intermediaries__count=2), tmp_path, Limits(epsilon=1e6))
+    assert_refused(asked.agree(), "limits.intermediaries_at_most = 1: v = 2 is asked for")
+
+
+def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) -> None:
+    """A second run, equal to the first to its first plan, is paid for apart; and its price is too much."""
+    limits = REHEARSAL.model_copy(update={"epsilon": 5.0})
+    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", limits)
+    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "one", device="cpu")
+    assert hospitals.sites[NAME].spent(1e-2) == pytest.approx(4.0, rel=1e-3)
+    with pytest.raises(
+        InputError, match=r"hospital-0 does not sign the agreement: limits.epsilon = 5: this would"
+    ):
+        run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "two", device="cpu")
+    assert len(hospitals.sites[NAME].ledger.events) == 3
+
+
+AGREEMENTS: dict[str, tuple[Callable[[Asked], Agreement], str]] = {
+    "a price too low": (lambda one: replace(one.agreement, epsilon=1.0), "it says ε = 1"),
+    "another model": (lambda one: replace(one.agreement, model="0" * 64), "do not follow from"),
+    "other data": (
+        lambda one: replace(
+            one.agreement, facts=(replace(one.agreement.facts[0], train=99), *one.agreement.facts[1:])
+        ),
+        "is not what its data are",
+    ),
+    "another key": (
+        lambda one: replace(one.agreement, keys={**one.agreement.keys, NAME: "0" * 64}),
+        "another key for hospital-0",
+    ),
+    "another run": (lambda one: replace(one.agreement, run="b" * 32), "of another run"),
+    "other settings": (
+        lambda one: replace(
+            one.agreement, experiment=one.agreement.experiment.replace("rounds = 3", "rounds = 2")
+        ),
+        "and its rounds cost 3.03",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AGREEMENTS)
+def test_an_agreement_that_does_not_follow_is_not_signed(what: str, tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    agreement, words = AGREEMENTS[what]
+    assert_refused(asked.agree(agreement(asked)), words)
+
+
+def test_once_signed_an_agreement_is_not_exchanged(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    assert asked.agree() == asked.agree()
+    assert_refused(asked.agree(replace(asked.agreement, delta=0.02)), "another one was signed for this run")
+
+
+def test_strangers_and_messages_for_others_get_nowhere(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    content = asked.plan().to_bytes()
+    stranger = Ed25519PrivateKey.generate()
+    assert_refused(asked.send("plan", content, key=stranger), "signed by another key")
+    assert_refused(
+        asked.send("plan", content, key=asked.hospitals.keys["hospital-1"]), "signed by another key"
+    )
+    assert_refused(asked.send("plan", content, hospital="hospital-1"), "and this is hospital-0")
+    assert_refused(asked.send("plan", content, run="../../etc"), "no proper number")
+    assert_refused(asked.send("plan", content[:-9]), "plan")
+    assert asked.site.ledger.events == []
+
+
+def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path: Path) -> None:
+    quiet = REHEARSAL.model_copy(update={"validation_metrics": False})
+    asked = Asked(tiny, tmp_path / "quiet", quiet)
+    asked.agree()
+    payload = bytes(asked.plan().parameters.numpy().data)
+    about = {"part": "test", "thorough": False, "batch": None}
+    assert_refused(asked.send("evaluate", payload, about=about), "figures do not leave this hospital")
+    open_ = Asked(tiny, tmp_path / "open")
+    open_.agree()
+    assert open_.send("evaluate", payload, about=about).kind == "answer"
+    assert_refused(open_.send("evaluate", payload[:-4], about=about), "parameters were agreed on")
+    assert_refused(open_.send("evaluate", payload, about={**about, "part": "train"}), "'train' in batches")
+
+
+def test_what_goes_wrong_at_a_site_tells_nothing_of_its_data(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+
+    def load(experiment: Experiment) -> Any:
+        raise RuntimeError("cannot read /data/patients/Maria_Muster.dcm")
+
+    asked.site._load, asked.site._data = load, None
+    reply = asked.agree()
+    assert_refused(reply, "it failed (RuntimeError); its log says why")
+    assert "Muster" not in str(reply)
+
+
+def test_a_statement_says_what_the_hospitals_own_ledger_says(tiny: Experiment, tmp_path: Path) -> None:
+    import json
+
+    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites")
+    for noise in ("central", "shared"):
+        folder = tmp_path / noise
+        asked = tiny.change(privacy__noise=noise)
+        run_deployed(asked, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
+        for name, key in hospitals.keys.items():
+            place = folder / "deployment" / "statements" / f"{name}.json"
+            key.public_key().verify(place.with_suffix(".json.sig").read_bytes(), place.read_bytes())
+            said = json.loads(place.read_text(encoding="utf-8"))
+            assert said["epsilon"]["outside"] == pytest.approx(4.0, rel=1e-3)
+            assert (said["epsilon"]["coordinator"] is None) == (noise == "central")
+            assert said["last_round"] == said["releases"] == 3
+    two_runs = said["epsilon_of_all_runs"]
+    mu = math.sqrt(6) / hospitals.sites[NAME].ledger.events[0].noise_multiplier
+    assert two_runs == pytest.approx(gaussian_epsilon(mu, 1e-2), rel=1e-3)
