@@ -1,0 +1,1 @@
+"""A federation across hospitals: keys, agreements, and the processes of each side."""
