@@ -106,14 +106,17 @@ def _answer(
         return
     try:
         question = _read(connection, time.monotonic() + patience, LARGEST)
-        answer = handle(question)
+        try:
+            answer = handle(question)
+        except Exception:
+            log.exception("a call of user %d (process %d) could not be answered", uid, pid)
+            return
         if len(answer) > LARGEST:
-            raise ValueError(f"an answer of {len(answer):,} bytes")
+            log.error("an answer of %d bytes is not sent: at most %d are", len(answer), LARGEST)
+            return
         _write(connection, answer, time.monotonic() + patience)
     except (OSError, MemoryError) as error:  # the caller died, or sent garbage, or nothing
         log.warning("a call of user %d (process %d) came to nothing: %s", uid, pid, error)
-    except Exception:
-        log.exception("a call of user %d (process %d) could not be answered", uid, pid)
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
@@ -209,5 +212,5 @@ def _exactly(connection: socket.socket, count: int, deadline: float) -> bytearra
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError("took too long")
+        raise TimeoutError("timed out")
     return left

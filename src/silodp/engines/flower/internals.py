@@ -64,6 +64,9 @@ except ImportError as error:
 VERSION = "1.41.0"
 
 __all__ = [
+    "HEARTBEAT_MIN_INTERVAL",
+    "HEARTBEAT_PATIENCE",
+    "SUPERLINK_NODE_ID",
     "AcquireTaskRequest",
     "ActivateNodeRequest",
     "Array",
@@ -76,8 +79,6 @@ __all__ = [
     "Fab",
     "FleetHttpClient",
     "GetNodesRequest",
-    "HEARTBEAT_MIN_INTERVAL",
-    "HEARTBEAT_PATIENCE",
     "ListNodesRequest",
     "Message",
     "Metadata",
@@ -96,7 +97,6 @@ __all__ = [
     "RegisterNodeRequest",
     "RuntimeHttpClient",
     "RuntimeTokenHttpInterceptor",
-    "SUPERLINK_NODE_ID",
     "SendNodeHeartbeatRequest",
     "SendTaskHeartbeatRequest",
     "StartRunRequest",

@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,11 @@ clientapp = "silodp_carries_no_code:client"
 
 def start_run_request() -> Any:
     """Asks for a run of an app that holds no code."""
-    content = flower.build_fab_from_files({"pyproject.toml": _EMPTY_APP})[0]
-    return flower.StartRunRequest(
-        fab=flower.fab_to_proto(flower.Fab(hashlib.sha256(content).hexdigest(), content, {}))
-    )
+    content = _empty_app()
+    app = flower.Fab(hashlib.sha256(content).hexdigest(), content, {})
+    return flower.StartRunRequest(fab=flower.fab_to_proto(app))
+
+
+@cache
+def _empty_app() -> bytes:
+    return bytes(flower.build_fab_from_files({"pyproject.toml": _EMPTY_APP})[0])

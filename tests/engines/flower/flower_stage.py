@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography import x509
@@ -21,12 +22,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silodp.engines.flower.grid import FlowerTransport, GridSettings
+from silodp.engines.flower.link import Handle, LinkSettings, run_link
 from silodp.engines.flower.proxy import nginx_config
 from silodp.engines.flower.superlink import SuperLinkSettings, superlink
 from silodp.engines.flower.supervisor import Program, Supervisor
 
-HOSPITALS = ("alpha", "beta", "gamma")
-HANDLERS = Path(__file__).with_name("toy_link.py")
+HOSPITALS = ("alpha", "beta", "gamma")  # with links in processes of their own
+TOY = "delta"  # its link is a thread of the test, or no link at all
+LINK = Path(__file__).with_name("echo_link.py")
 
 
 def free_port() -> int:
@@ -50,9 +53,9 @@ class Stage:
     def __init__(self, folder: Path, database: bool = False) -> None:
         self.folder = folder
         make_certificates(folder)
-        for name in (*HOSPITALS, "stranger"):
+        for name in (*HOSPITALS, TOY, "stranger"):
             make_node_key(folder / f"{name}.key")
-        self.roster = {name: (folder / f"{name}.key.pub").read_text() for name in HOSPITALS}
+        self.roster = {name: (folder / f"{name}.key.pub").read_text() for name in (*HOSPITALS, TOY)}
         (folder / "secret").write_bytes(secrets.token_bytes(32))
         self.superlink_port, self.proxy_port = free_port(), free_port()
         self.settings = SuperLinkSettings(
@@ -81,20 +84,38 @@ class Stage:
         self.superlink.start()
         self.proxy.start()
 
-    def transport(self) -> FlowerTransport:
-        grid = GridSettings(self.settings.address, self.folder / "ca.crt", self.folder / "secret", download=20)
-        return FlowerTransport(grid, self.roster)
+    @property
+    def proxy_address(self) -> str:
+        return f"127.0.0.1:{self.proxy_port}"
 
-    def link(self, name: str, handler: str = "echo", key: str = "", ca: str = "ca.crt") -> subprocess.Popen[bytes]:
+    def transport(self, download: float = 20.0) -> FlowerTransport:
+        ca, secret = self.folder / "ca.crt", self.folder / "secret"
+        return FlowerTransport(
+            GridSettings(self.settings.address, ca, secret, download=download), self.roster
+        )
+
+    def link(self, name: str) -> subprocess.Popen[bytes]:
         """Starts a link in a process of its own; its log is NAME.log."""
         with open(self.folder / f"{name}.log", "ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(HANDLERS), f"127.0.0.1:{self.proxy_port}", str(self.folder / ca),
-                 str(self.folder / (key or f"{name}.key")), handler, str(self.folder)],
-                stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            self.links[name] = subprocess.Popen(
+                [sys.executable, LINK, self.proxy_address, self.folder / "ca.crt",
+                 self.folder / f"{name}.key"],
+                stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        self.links[name] = process
-        return process
+        return self.links[name]
+
+    @contextmanager
+    def toy(self, handle: Handle, key: str = TOY, ca: str = "ca.crt") -> Iterator[LinkSettings]:
+        """A link in a thread, which has signed off at the end."""
+        stop = threading.Event()
+        settings = LinkSettings(self.proxy_address, self.folder / ca, self.folder / f"{key}.key")
+        thread = threading.Thread(target=run_link, args=(settings, handle, stop))
+        thread.start()
+        try:
+            yield settings
+        finally:
+            stop.set()
+            thread.join()
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
