@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:  # a hospital's link carries bytes by a module of this room, and starts without PyTorch
+    from torch import Tensor
 
-from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.settings import EvaluationBatch
-from silodp.tasks.scores import Scores
+    from silodp.messages import Contribution, Diagnostics, RoundPlan
+    from silodp.settings import EvaluationBatch
+    from silodp.tasks.scores import Scores
 
 
 class Engine(Protocol):

@@ -1,0 +1,301 @@
+"""The coordinator's end: a run of Flower without an app, whose messages are ours.
+
+Flower would start a process for the server's part of an app. Here the coordinator takes that task itself,
+with the SuperLink's secret, and works on it from its own process. The app that Flower insists on holds no
+code, and nobody unpacks it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from silodp.engines.flower import internals as flower
+from silodp.engines.flower import wire
+from silodp.engines.transport import Delivery, Unreachable
+from silodp.errors import InputError, printable, short
+
+TASK_HEARTBEAT = 10.0  # seconds; the SuperLink ends a task that is silent for 60
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GridSettings:
+    """Where the coordinator's SuperLink is, and what may come from it.
+
+    Attributes:
+        address: host:port of the SuperLink, on loopback.
+        ca: certificate of the CA that signed the SuperLink's.
+        secret: file of the SuperLink's executor secret.
+        poll: seconds between two questions for replies.
+        download: seconds for the pieces of a reply once it was announced.
+        largest: bytes of a reply.
+        ttl: seconds after which the SuperLink throws an unanswered message away.
+    """
+
+    address: str
+    ca: Path
+    secret: Path
+    poll: float = 0.1
+    download: float = 120.0
+    largest: int = wire.LARGEST
+    ttl: float = 12 * 3600.0
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A task of the SuperLink that this process works on."""
+
+    run_id: int
+    client: Any
+
+    @property
+    def node(self) -> Any:
+        return flower.Node(node_id=flower.SUPERLINK_NODE_ID)
+
+
+class FlowerTransport:
+    """Carries bytes over a SuperLink; a `Transport`.
+
+    Hospitals are known by the public keys of their nodes alone. One thread keeps the task alive and asks for
+    replies; each reply is downloaded in a thread of its own, so that a hospital that announces a reply and
+    never sends it holds up nobody. When the SuperLink or the task is gone, what is outstanding is delivered
+    with a problem, and a new run is begun as soon as there is a SuperLink again.
+    """
+
+    def __init__(self, settings: GridSettings, roster: Mapping[str, str]) -> None:
+        """Begins to connect, and does not wait for it.
+
+        Args:
+            settings: where.
+            roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+        """
+        self._settings = settings
+        self._names = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
+        if len(self._names) < len(roster):
+            raise InputError("node keys: two hospitals have the same; each makes a key of its own")
+        try:
+            self._secret = settings.secret.read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"{settings.secret}: cannot be read ({error.strerror}); see deploy init"
+            ) from None
+        wire.tls_context(settings.ca)
+        self.problem = "not connected yet"  # why nobody is connected; empty while all is well
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        self._waiting: set[str] = set()  # tickets that somebody waits for
+        self._asked: set[str] = set()  # ids of messages whose replies are asked for, forgotten ones too
+        self._arrived: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="flower transport", daemon=True)
+        self._thread.start()
+
+    def connected(self) -> frozenset[str]:
+        """Names of the hospitals whose nodes are online; none while there is no SuperLink."""
+        run = self._run
+        try:
+            return frozenset(self._online(run)) if run else frozenset()
+        except Exception as error:
+            self._failed(run, error)
+            return frozenset()
+
+    def send(self, hospital: str, message: bytes) -> str:
+        """Uploads a message for a hospital and returns its ticket.
+
+        Raises:
+            Unreachable: the hospital is not online, or there is no SuperLink.
+        """
+        if hospital not in self._names.values():
+            raise InputError(
+                f"hospital {short(hospital)}: not in the roster; it has {sorted(self._names.values())}"
+            )
+        run = self._run
+        if run is None:
+            raise Unreachable(f"{hospital}: the SuperLink is not there ({self.problem}); try again later")
+        try:
+            node_id = self._online(run).get(hospital)
+            if node_id is None:
+                raise Unreachable(f"{hospital}: not connected; its link must run and reach the coordinator")
+            ticket = self._push(run, node_id, message)
+        except Unreachable:
+            raise
+        except Exception as error:
+            self._failed(run, error)
+            raise Unreachable(f"{hospital}: could not be sent to ({wire.reason_of(error)})") from None
+        with self._lock:
+            if ticket and self._run is run:
+                self._waiting.add(ticket)
+                self._asked.add(ticket)
+                return ticket
+        raise Unreachable(f"{hospital}: the SuperLink did not take the message; try again")
+
+    def receive(self, timeout: float) -> Delivery | None:
+        """The next reply to any ticket, or why it does not come; None after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                delivery = self._arrived.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return None
+            with self._lock:
+                if delivery.ticket in self._waiting:
+                    self._waiting.remove(delivery.ticket)
+                    return delivery
+
+    def forget(self, ticket: str) -> None:
+        """No longer waited for: when the reply comes, the SuperLink is told to throw it away."""
+        with self._lock:
+            self._waiting.discard(ticket)
+
+    def close(self) -> None:
+        """Ends the run; late replies are refused by the SuperLink."""
+        self._closed.set()
+        self._thread.join(2 * wire.REQUEST_TIMEOUT)
+        with self._lock:
+            run, self._run = self._run, None
+        if run:
+            with suppress(Exception):
+                run.client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.COMPLETED))
+            run.client.close()
+
+    # --- the thread that keeps the run -------------------------------------------------------------
+
+    def _work(self) -> None:
+        beaten = 0.0
+        while not self._closed.is_set():
+            run = self._run
+            try:
+                if run is None:
+                    run = self._begin()
+                    with self._lock:
+                        self._run, self.problem = run, ""
+                    log.info("run %d begun at %s", run.run_id, self._settings.address)
+                    beaten = time.monotonic()
+                if time.monotonic() - beaten > TASK_HEARTBEAT:
+                    if not run.client.SendTaskHeartbeat(flower.SendTaskHeartbeatRequest()).success:
+                        raise wire.Garbled("the SuperLink has ended the task")
+                    beaten = time.monotonic()
+                self._collect(run)
+            except Exception as error:
+                self._failed(run, error)
+                self._closed.wait(0.5)
+            self._closed.wait(self._settings.poll)
+
+    def _begin(self) -> _Run:
+        """Submits a run and takes its task."""
+        where = self._settings.address, self._settings.ca
+        control = wire.control_client(*where)
+        executor = wire.executor_client(*where, self._secret)
+        try:
+            answer = control.StartRun(wire.start_run_request())
+            if not answer.HasField("run_id"):
+                raise wire.Garbled("the SuperLink did not take the run")
+            deadline = time.monotonic() + wire.REQUEST_TIMEOUT
+            while time.monotonic() < deadline and not self._closed.is_set():
+                taken = executor.AcquireTask(
+                    flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
+                )
+                if not taken.token:
+                    self._closed.wait(self._settings.poll)
+                    continue
+                client = wire.task_client(*where, taken.token)
+                if taken.task.run_id == answer.run_id:
+                    client.PullTaskInput(flower.PullTaskInputRequest())  # with an app, which stays as it is
+                    return _Run(answer.run_id, client)
+                self._refuse(client, taken.task.run_id)
+            raise wire.Garbled("the run's task was not to be had")
+        finally:
+            control.close()
+            executor.close()
+
+    def _refuse(self, client: Any, run_id: int) -> None:
+        """A run that somebody else submitted, or one that a killed coordinator left."""
+        log.warning("run %d is not ours: it is ended, and its app is not looked at", run_id)
+        with suppress(Exception):
+            client.PushTaskOutput(
+                flower.PushTaskOutputRequest(
+                    sub_status=flower.SubStatus.FAILED, details="this SuperLink runs no apps"
+                )
+            )
+        client.close()
+
+    def _failed(self, run: _Run | None, error: Exception) -> None:
+        """Says what went wrong; where it will not pass by waiting, the run is over."""
+        reason = printable(wire.reason_of(error), one_line=True)
+        lasting = isinstance(error, wire.Garbled) or wire.status_of(error) not in (None, 502, 503, 504)
+        with self._lock:
+            if reason != self.problem:
+                log.warning("%s: %s", self._settings.address, reason)
+            self.problem = reason
+            if run is None or run is not self._run or not lasting:
+                return
+            self._run = None
+            self._asked.clear()
+            for ticket in self._waiting:
+                self._arrived.put(Delivery(ticket, None, "the SuperLink lost the run; ask again"))
+        run.client.close()
+
+    # --- messages ------------------------------------------------------------------------------------
+
+    def _online(self, run: _Run) -> dict[str, int]:
+        """Numbers of the nodes that are online and in the roster, by hospital."""
+        nodes = run.client.GetNodes(flower.GetNodesRequest()).nodes
+        self.problem = ""
+        return {
+            self._names[node.public_key]: node.node_id for node in nodes if node.public_key in self._names
+        }
+
+    def _push(self, run: _Run, node_id: int, content: bytes) -> str:
+        def announce(head: Any, tree: Any) -> Any:
+            return run.client.PushMessages(
+                flower.PushAppMessagesRequest(messages_list=[head], message_object_trees=[tree])
+            )
+
+        message = wire.to_node(content, run.run_id, node_id, self._settings.ttl)
+        return wire.push(message, announce, run.client, run.node)
+
+    def _collect(self, run: _Run) -> None:
+        """Asks for replies; a thread downloads each that has come."""
+        with self._lock:
+            asked = list(self._asked)
+        if not asked:
+            return
+        got = run.client.PullMessages(flower.PullAppMessagesRequest(message_ids=asked))
+        self.problem = ""
+        for proto, tree in zip(got.messages_list, got.message_object_trees, strict=True):
+            head = flower.message_from_proto(proto)
+            ticket = head.metadata.reply_to_message_id
+            with self._lock:
+                self._asked.discard(ticket)
+                wanted = ticket in self._waiting
+            threading.Thread(target=self._take, args=(run, ticket, head, tree, wanted), daemon=True).start()
+
+    def _take(self, run: _Run, ticket: str, head: Any, tree: Any, wanted: bool) -> None:
+        """Downloads a reply, or throws it away, and tells the SuperLink that it need not keep it."""
+        content, problem = None, ""
+        if head.has_error():
+            problem = printable(head.error.reason, one_line=True)[:200] or "the hospital could not answer"
+        elif wanted:
+            try:
+                content = wire.pull(
+                    tree, run.run_id, run.client, run.node, seconds=self._settings.download,
+                    largest=self._settings.largest, give_up=self._closed,
+                )  # fmt: skip
+            except Exception as error:
+                problem = f"its reply could not be read: {printable(wire.reason_of(error), one_line=True)}"
+        self._arrived.put(Delivery(ticket, content, problem))
+        with suppress(Exception):
+            run.client.ConfirmMessageReceived(
+                flower.ConfirmMessageReceivedRequest(
+                    node=run.node, run_id=run.run_id, message_object_id=head.metadata.message_id
+                )
+            )

@@ -1,0 +1,115 @@
+"""The coordinator's SuperLink: on loopback, with TLS, and nobody's code.
+
+Whoever reaches its port with the CA certificate may submit apps and register keys: Flower asks for no more.
+So it listens on loopback alone, and `proxy` lets hospitals through to what they need. Its process isolation
+means that it starts no app itself; its secret, that only who knows it can take a task.
+
+Its state is in memory. A database would make a round of 31 MB twice as slow, and buys nothing: no run of
+Flower can be resumed, the coordinator's own checkpoint is, and keys are registered again after each start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from silodp.engines.flower import internals as flower
+from silodp.engines.flower import wire
+from silodp.engines.flower.supervisor import Program, Supervisor
+from silodp.errors import InputError
+from silodp.files import private_folder
+
+
+@dataclass(frozen=True)
+class SuperLinkSettings:
+    """What a SuperLink is started with.
+
+    Attributes:
+        port: on 127.0.0.1.
+        ca: certificate of the CA; the server's certificate must name 127.0.0.1, and localhost for nginx.
+        certificate, key: of the server.
+        secret: file that holds the executor's secret, any bytes, for its owner alone.
+        folder: for its log and Flower's own files.
+        database: a file of SQLite; None: in memory.
+    """
+
+    port: int
+    ca: Path
+    certificate: Path
+    key: Path
+    secret: Path
+    folder: Path
+    database: Path | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervisor:
+    """A SuperLink to `start` and `stop`, which knows the hospitals' node keys whenever it is up.
+
+    Args:
+        settings: with what.
+        roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+    """
+    keys = {name: wire.public_key_bytes(name, key) for name, key in roster.items()}
+    folder = settings.folder.absolute()
+    for path in (settings.ca, settings.certificate, settings.key, settings.secret):
+        if not path.is_file():
+            raise InputError(f"{path}: not there; make the coordinator's folder with deploy init")
+    private_folder(folder)
+    return Supervisor(
+        Program(
+            name="SuperLink",
+            command=_command(settings),
+            log_file=folder / "superlink.log",
+            ready=lambda: _healthy(settings),
+            after_start=lambda: register(settings.address, settings.ca, keys),
+            environment=_environment(folder),
+        )
+    )
+
+
+def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
+    """Makes node keys known to a SuperLink; one that it knows already stays as it is."""
+    client = wire.control_client(address, ca)
+    try:
+        known = {bytes(node.public_key) for node in client.ListNodes(flower.ListNodesRequest()).nodes_info}
+        for name, key in keys.items():
+            if key not in known:
+                client.RegisterNode(flower.RegisterNodeRequest(public_key=key, name=name))
+    finally:
+        client.close()
+
+
+def _command(settings: SuperLinkSettings) -> list[str]:
+    words = [
+        "flower-superlink", "--host", "127.0.0.1", "--port", str(settings.port),
+        "--ssl-ca-certfile", str(settings.ca.absolute()),
+        "--ssl-certfile", str(settings.certificate.absolute()),
+        "--ssl-keyfile", str(settings.key.absolute()),
+        "--enable-supernode-auth",
+        "--isolation", "process", "--superexec-auth-secret-file", str(settings.secret.absolute()),
+        "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    return words + (["--database", str(settings.database.absolute())] if settings.database else [])
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Flower's files in our folder, nothing sent home, and this interpreter's programs first on PATH."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return kept | {
+        "FLWR_HOME": str(folder / "flower"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+    }
+
+
+def _healthy(settings: SuperLinkSettings) -> bool:
+    with flower.httpx.Client(verify=wire.tls_context(settings.ca), trust_env=False, timeout=5) as client:
+        return bool(client.get(f"https://{settings.address}/health").status_code == 200)

@@ -1,0 +1,135 @@
+"""A program that is kept running: started, awaited, begun again when it dies, stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from silodp.errors import InputError
+from silodp.files import private_open
+
+LONGEST_BACKOFF = 10.0  # seconds between two starts of a program that keeps dying
+
+log = logging.getLogger(__name__)
+
+# Asks the kernel to end the program when the thread that started it ends (PR_SET_PDEATHSIG), so that a
+# killed coordinator leaves no server on its port; then becomes the program.
+_TIED = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]): sys.exit(1)
+os.execvpe(sys.argv[2], sys.argv[2:], os.environ)
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is kept running.
+
+    Attributes:
+        name: for the log.
+        command: its words; the first is looked up on PATH.
+        log_file: where its output goes, for its owner alone.
+        ready: whether it serves; asked again and again after a start, and may raise.
+        after_start: done each time it has become ready, before it counts as up.
+        environment: of the program, whole.
+    """
+
+    name: str
+    command: Sequence[str]
+    log_file: Path
+    ready: Callable[[], bool] = lambda: True
+    after_start: Callable[[], None] = lambda: None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Supervisor:
+    """Keeps one program running from `start` to `stop`."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._stop, self._up = threading.Event(), threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep, name=program.name, daemon=True)
+        self.starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the program, while it is up."""
+        return self._process.pid if self._process and self._up.is_set() else None
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Returns when the program is up.
+
+        Raises:
+            InputError: it was not within `timeout` seconds; the end of its output is in the error.
+        """
+        self._thread.start()
+        if not self._up.wait(timeout):
+            self.stop()
+            said = self._program.log_file.read_text(encoding="utf-8", errors="replace")[-500:]
+            raise InputError(f"{self._program.name}: did not start; it said: {said}")
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Ends the program: SIGTERM, and SIGKILL after `timeout` seconds."""
+        self._stop.set()
+        process = self._process
+        if process and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _keep(self) -> None:
+        # All starts are in this thread: the program ends with it.
+        pause = 0.2
+        while not self._stop.is_set():
+            process = self._begin()
+            if process and self._await_ready(process):
+                pause = 0.2
+                self._up.set()
+                log.info("%s is up (process %d)", self._program.name, process.pid)
+                while process.poll() is None and not self._stop.wait(0.1):
+                    pass
+                self._up.clear()
+            if self._stop.is_set():
+                break
+            code = process.poll() if process else None
+            log.warning("%s ended (%s); it is started again", self._program.name, code)
+            self._stop.wait(pause)
+            pause = min(2 * pause, LONGEST_BACKOFF)
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+
+    def _begin(self) -> subprocess.Popen[bytes] | None:
+        program, self.starts = self._program, self.starts + 1
+        try:
+            with private_open(program.log_file, "ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _TIED, str(os.getpid()), *program.command],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    env=dict(program.environment),
+                )  # fmt: skip
+        except OSError as error:
+            log.warning("%s could not be started: %s", program.name, error)
+            return None
+        return self._process
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> bool:
+        while process.poll() is None and not self._stop.wait(0.1):
+            try:
+                if self._program.ready():
+                    self._program.after_start()
+                    return True
+            except Exception as error:
+                log.debug("%s is not ready: %s", self._program.name, error)
+        return False

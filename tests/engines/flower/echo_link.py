@@ -1,0 +1,15 @@
+"""A link whose site sends back what it gets: ADDRESS CA KEY."""
+
+import logging
+import sys
+from pathlib import Path
+
+from silodp.engines.flower.link import LinkSettings, run_link, stop_on_signals
+
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+run_link(
+    LinkSettings(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])),
+    lambda question: question,
+    stop_on_signals(),
+)
+print("signed off; PyTorch was", "imported" if "torch" in sys.modules else "not imported")

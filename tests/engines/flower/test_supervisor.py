@@ -1,0 +1,68 @@
+"""A program is begun again when it dies, and ends with who keeps it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flower_stage import until
+
+from silodp.engines.flower.supervisor import Program, Supervisor
+from silodp.errors import InputError
+
+KEEPER = """
+import sys, time
+from pathlib import Path
+from silodp.engines.flower.supervisor import Program, Supervisor
+kept = Supervisor(Program("sleep", ["sleep", "600"], Path(sys.argv[1])))
+kept.start()
+print(kept.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_program_that_dies_is_begun_again(tmp_path: Path) -> None:
+    done: list[int] = []
+    kept = Supervisor(
+        Program("sleep", ["sleep", "600"], tmp_path / "log", after_start=lambda: done.append(1))
+    )
+    kept.start()
+    first = kept.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: kept.pid not in (None, first), "it is begun again")
+    second = kept.pid
+    kept.stop()
+    assert second is not None
+    assert gone(second)
+    assert len(done) == kept.starts == 2
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_does_not_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "print('no such port'); raise SystemExit(1)"]
+    kept = Supervisor(Program("it", command, tmp_path / "log", ready=lambda: False))
+    with pytest.raises(InputError, match="it: did not start; it said: no such port"):
+        kept.start(timeout=2)
+
+
+def test_a_killed_keeper_leaves_nothing_behind(tmp_path: Path) -> None:
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", KEEPER, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+    )
+    assert keeper.stdout is not None
+    pid = int(keeper.stdout.readline())
+    assert not gone(pid)
+    keeper.kill()
+    keeper.wait()
+    keeper.stdout.close()
+    until(lambda: gone(pid), "the program ended with its keeper")
