@@ -1,0 +1,1 @@
+"""The federation across machines: keys, kits, and who may ask whom for what."""
