@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from silodp.deploy.config import is_host_name
 from silodp.errors import InputError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 730
@@ -91,12 +91,6 @@ def _alternative(host: str) -> x509.GeneralName:
         if not is_host_name(host):
             raise InputError(f"host {host!r}: choose a name such as fl.example.org, or an address") from None
         return x509.DNSName(host)
-
-
-def is_host_name(host: str) -> bool:
-    """Labels of letters, digits and hyphens, dots between them; no numbers that only look like an address."""
-    label = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-    return len(host) <= 253 and bool(re.fullmatch(rf"({label}\.)*(?![0-9]+$){label}", host))
 
 
 def _builder(
