@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from silodp import Experiment, InputError, train
+from silodp.deploy.keys import PASSWORD
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
-from silodp.runs.signing import PASSWORD, SIGNATURE, STATEMENT, key_fingerprint, sign, verify
+from silodp.runs.signing import SIGNATURE, STATEMENT, key_fingerprint, sign, verify
 
 EXPERIMENT = Experiment.build(
     {

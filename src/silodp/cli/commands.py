@@ -12,6 +12,7 @@ from silodp.cli.audit import audit
 from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.demo import demo
+from silodp.cli.deploy import deploy
 from silodp.cli.inversion import attack
 from silodp.cli.personalise import personalise
 from silodp.cli.plan import plan
@@ -28,7 +29,8 @@ from silodp.errors import InputError
 
 IN_ORDER_OF_USE = (
     "demo", "presets", "settings", "data", "plan", "pretrain", "run", "resume", "runs", "report",
-    "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "cache",
+    "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "deploy",
+    "cache",
 )  # fmt: skip
 
 
@@ -45,6 +47,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
+app.add_typer(deploy, name="deploy")
 for _command in (
     demo, presets, settings, plan, pretrain, run, resume, runs, report, personalise, predict, evaluate,
     export, privacy, study, attack, audit, cache,

@@ -9,24 +9,17 @@ them shows, and so does a folder that was rolled back as a whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-    load_pem_public_key,
-)
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from typing_extensions import TypedDict
 
+from silodp.deploy.keys import fingerprint, read_public_key, read_signing_key
 from silodp.errors import InputError
 from silodp.files import to_json, write_atomically
 from silodp.privacy.accountants import Accountant
@@ -39,7 +32,6 @@ from silodp.runs.version import version
 STATEMENT, SIGNATURE = "privacy-statement.json", "privacy-statement.json.sig"
 AGAIN = "sign the run again"
 FORMAT = "silodp privacy statement 1"
-PASSWORD = "SILODP_KEY_PASSWORD"
 
 _FILES = ("ledger.jsonl", "experiment.toml", "model.safetensors")
 _MOMENTARY = {"folder", "torn", "problems", "by_round"}
@@ -71,7 +63,8 @@ def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
     Returns:
         The fingerprint of the key: SHA-256 of the public key (DER), in hex.
     """
-    private = _private_key(key)
+    made = f"make one with `openssl genpkey -algorithm ed25519 -out {key}`"
+    private = read_signing_key(key, "--sign", made)
     statement = read_statement(folder, accountant)
     if statement.problems:
         raise InputError(f"{folder}: not signed, for its files are not in order: {statement.problems[0]}")
@@ -115,13 +108,13 @@ def verify(folder: Path, key: Path) -> SignedStatement:
     return signed
 
 
-def fingerprint(key: Ed25519PublicKey) -> str:
-    """As `openssl pkey -pubin -outform DER | sha256sum` gives it."""
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
-
-
 def key_fingerprint(key: Path) -> str:
     return fingerprint(_public_key(key))
+
+
+def _public_key(path: Path) -> Ed25519PublicKey:
+    made = f"whoever signed makes it with `openssl pkey -in key.pem -pubout -out {path}`"
+    return read_public_key(path, "--verify", made)
 
 
 def _content(folder: Path, statement: Statement, accountant: Accountant) -> dict[str, Any]:
@@ -153,41 +146,3 @@ def _close(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-6)
     return bool(one == other)
-
-
-def _private_key(path: Path) -> Ed25519PrivateKey:
-    way_out = f"make one with `openssl genpkey -algorithm ed25519 -out {path}`"
-    content = _read(path, "--sign", way_out)
-    password = os.environ.get(PASSWORD)
-    try:
-        key = load_pem_private_key(content, password.encode() if password else None)
-    except TypeError:  # it has a password and none was given, or the other way round
-        needed = (
-            f"set {PASSWORD} to its password" if password is None else f"it has no password; unset {PASSWORD}"
-        )
-        raise InputError(f"--sign {path}: {needed}") from None
-    except (ValueError, UnsupportedAlgorithm):
-        wrong = f", or {PASSWORD} is not its password" if password else ""
-        raise InputError(f"--sign {path}: not a private key in PEM{wrong}; {way_out}") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(
-            f"--sign {path}: not an Ed25519 key; make another with `openssl genpkey -algorithm ed25519`"
-        )
-    return key
-
-
-def _public_key(path: Path) -> Ed25519PublicKey:
-    way_out = f"whoever signed makes it with `openssl pkey -in key.pem -pubout -out {path}`"
-    try:
-        key = load_pem_public_key(_read(path, "--verify", way_out))
-    except (ValueError, UnsupportedAlgorithm):
-        raise InputError(f"--verify {path}: not a public key in PEM; {way_out}") from None
-    if not isinstance(key, Ed25519PublicKey):
-        raise InputError(f"--verify {path}: not an Ed25519 key; {way_out}")
-    return key
-
-
-def _read(path: Path, option: str, way_out: str) -> bytes:
-    if not path.is_file():
-        raise InputError(f"{option} {path}: there is no such file; {way_out}")
-    return path.read_bytes()

@@ -1,0 +1,294 @@
+"""A kit: one folder for the coordinator and one for each hospital, with all that each needs to begin.
+
+    DIR/coordinator/       authority, server certificate, signing key, roster, proxy
+    DIR/hospitals/NAME/    authority's certificate, coordinator's public key, its own two keys, its limits
+
+A private key is in one folder only. A folder is made aside and renamed: it is there whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from silodp.deploy import kit_files
+from silodp.deploy.certificates import SERVER_DAYS, issue_server, new_authority
+from silodp.deploy.config import (
+    CoordinatorSettings,
+    coordinator_folder,
+    distinct_names,
+    hospital_name,
+    made,
+    read_coordinator,
+    split_address,
+)
+from silodp.deploy.keys import (
+    fingerprint,
+    new_node_key,
+    new_signing_key,
+    node_public_text,
+    public_pem,
+    read_public_key,
+    write_node_key,
+    write_private,
+)
+from silodp.deploy.roster import ROSTER, Member, Roster, read_join, read_roster
+from silodp.errors import InputError, short
+from silodp.files import private_folder, write_atomically
+
+HERE = "localhost:8443"
+"""Where hospitals of a trial on one machine connect to."""
+_PRIVATE = ("signing.key", "node.key")
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What was made.
+
+    Attributes:
+        coordinator: fingerprint of the coordinator's signing key.
+        hospitals: fingerprints of the hospitals' signing keys by name, where the kit made them.
+    """
+
+    folder: Path
+    coordinator: str
+    hospitals: dict[str, str]
+
+
+def init(
+    folder: Path,
+    hospitals: Sequence[str],
+    address: str = HERE,
+    days: int = SERVER_DAYS,
+    with_keys: bool = True,
+) -> Kit:
+    """Makes a kit in a folder that is new or empty; nothing is left where that fails.
+
+    Args:
+        folder: of the kit.
+        hospitals: their names; at least one.
+        address: host:port by which hospitals reach the coordinator's proxy; its certificate names the host.
+        days: for which that certificate is valid.
+        with_keys: make the hospitals' keys, too; otherwise they are expected to `join`.
+    """
+    for name in hospitals:
+        checked_name(name, "--hospitals")
+    if not hospitals:
+        raise InputError("--hospitals: name at least one, such as --hospitals Aarhus,Bern,Cork")
+    distinct_names(hospitals)
+    try:
+        settings = made(CoordinatorSettings, {"address": address})
+    except InputError as error:
+        raise InputError(f"--{error}") from None
+    with _aside(folder) as place:
+        signing = new_signing_key()
+        mark = fingerprint(signing.public_key())
+        coordinator = place / "coordinator"
+        authority = _write_coordinator(coordinator, settings, days, with_keys, mark)
+        write_private(coordinator / "signing.key", signing)
+        public = public_pem(signing.public_key())
+        _put(coordinator / "signing.pub", public)
+        private_folder(place / "hospitals")
+        members = []
+        for name in hospitals if with_keys else ():
+            site = place / "hospitals" / name
+            _write_hospital(site, name, address, authority, public, mark, keys=True)
+            members.append(_write_keys(site, name))
+        expected = () if with_keys else tuple(hospitals)
+        _put(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
+    return Kit(folder, mark, {member.name: fingerprint(member.signing_key) for member in members})
+
+
+def join(folder: Path, name: str) -> Member:
+    """A hospital's own keys, in a folder that is new or empty, and NAME.join.toml with their public halves.
+
+    The private halves never leave the folder; NAME.join.toml is what the coordinator is given.
+    """
+    import tomli_w
+
+    checked_name(name, "--name")
+    with _aside(folder) as place:
+        member = _write_keys(place, name)
+        _put(place / f"{name}.join.toml", tomli_w.dumps(member.model_dump(), multiline_strings=True))
+    return member
+
+
+def admit(folder: Path, file: Path) -> Path:
+    """Takes a hospital that made its own keys into the roster, and writes what else it needs.
+
+    Doing it again, after a kill or to write the folder anew, changes nothing else.
+
+    Args:
+        folder: of the kit.
+        file: NAME.join.toml.
+
+    Returns:
+        The folder to hand to the hospital: no private key is in it.
+    """
+    settings, place = read_coordinator(folder), coordinator_folder(folder)
+    member = read_join(file)
+    coordinator = read_public_key(place / "signing.pub")
+    mark = fingerprint(coordinator)
+    if fingerprint(member.signing_key) == mark:
+        raise InputError(f"{file}: this is the coordinator's own key; the hospital makes one with `join`")
+    with _alone(place):
+        roster = read_roster(place / ROSTER)
+        known = roster.member(member.name)
+        if known is None:
+            roster = roster.with_member(member)
+        elif (known.signing_key, known.node_key) != (member.signing_key, member.node_key):
+            raise InputError(
+                f"{file}: {member.name} is in the roster with other keys; where it has new ones, take "
+                f"[hospitals.{member.name}] out of {place / ROSTER} first"
+            )
+        site = folder / "hospitals" / member.name
+        if filled := [name for name in _PRIVATE if (site / name).exists()]:
+            raise InputError(
+                f"{site / filled[0]}: a key that `init` made; hand the folder over or remove it first"
+            )
+        private_folder(site.parent)
+        with _aside(site, replace=True) as new:
+            public, authority = public_pem(coordinator), (place / "ca.crt").read_bytes()
+            _write_hospital(new, member.name, settings.address, authority, public, mark, keys=False)
+        write_atomically(place / ROSTER, roster.to_toml().encode())
+        (place / ROSTER).chmod(0o644)  # whoever ran this: the folder keeps others out
+    return site
+
+
+def checked_name(name: str, option: str) -> str:
+    try:
+        return hospital_name(name)
+    except ValueError as reason:
+        raise InputError(f"{option} {short(name)}: {reason}") from None
+
+
+def _write_coordinator(
+    folder: Path, settings: CoordinatorSettings, days: int, with_keys: bool, mark: str
+) -> bytes:
+    """All but the signing key and the roster; returns the authority's certificate."""
+    host, _ = split_address(settings.address)
+    authority = new_authority(f"silodp {settings.name} {secrets.token_hex(4)}")
+    server = issue_server(authority, [host, "localhost", "127.0.0.1", "::1"], days)
+    until = server.certificate.not_valid_after_utc.date().isoformat()
+    private_folder(folder)
+    private_folder(folder / kit_files.PROXY)
+    for name, certified in (("ca", authority), ("server", server)):
+        _put(folder / f"{name}.crt", certified.pem)
+        write_private(folder / f"{name}.key", certified.key)
+    _put(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
+    _put_all(
+        folder, kit_files.coordinator_files(settings, fingerprint=mark, server_until=until, keys=with_keys)
+    )
+    return authority.pem
+
+
+def _write_hospital(
+    folder: Path, name: str, address: str, authority: bytes, coordinator: str, mark: str, keys: bool
+) -> None:
+    """All but its own keys."""
+    private_folder(folder)
+    _put(folder / "ca.crt", authority)
+    _put(folder / "coordinator.pub", coordinator)
+    _put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, keys=keys))
+
+
+def _write_keys(folder: Path, name: str) -> Member:
+    """A hospital's two keys, in its own folder; returns their public halves."""
+    signing, node = new_signing_key(), new_node_key()
+    member = Member(
+        name=name, signing=public_pem(signing.public_key()), node=node_public_text(node.public_key())
+    )
+    write_private(folder / "signing.key", signing)
+    write_node_key(folder / "node.key", node)
+    _put(folder / "signing.pub", member.signing)
+    _put(folder / "node.pub", member.node + "\n")
+    return member
+
+
+def _put_all(folder: Path, files: Iterable[tuple[str, str]]) -> None:
+    for name, text in files:
+        private_folder((folder / name).parent)
+        _put(folder / name, text)
+
+
+def _put(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """A new file with this mode, whatever the umask; on disk when this returns."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _aside(folder: Path, replace: bool = False) -> Iterator[Path]:
+    """A private folder beside `folder` that becomes it at the end; where anything fails it is removed.
+
+    What a killed process has left there is removed by the next one.
+    """
+    folder = folder.absolute()
+    if folder.resolve() == Path.cwd().resolve():
+        raise InputError(f"{folder}: you are in it; give a new folder")
+    if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists already and is not empty; give a new folder")
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder}: {folder.parent} is no folder; make it first")
+    place = folder.with_name(f".{folder.name}.silodp-new")
+    try:
+        place.mkdir()
+    except FileExistsError:
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise InputError(f"{place}: somebody else's, and in the way; remove it") from None
+    place.chmod(0o700)
+    with _alone(place):
+        try:
+            _empty(place)
+            yield place
+            if replace and folder.exists():
+                shutil.rmtree(folder)
+            place.rename(folder)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    _sync(folder.parent)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process works in this folder meanwhile."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"{folder}: no folder that can be opened ({error.strerror}); remove it") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder}: another process is at work there; wait for it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

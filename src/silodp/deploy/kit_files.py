@@ -1,0 +1,100 @@
+"""What the files of a kit say; `kit.py` decides who gets which, and with which mode."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from silodp import __version__
+from silodp.deploy.config import CoordinatorSettings, SiteSettings, split_address
+from silodp.deploy.nginx import nginx_config
+
+TEMPLATES = Path(__file__).parent / "templates"
+PROXY = "proxy"  # the folder that nginx writes into
+PLACES = {
+    "home": "/var/lib/silodp",
+    "venv": "/opt/silodp",
+    "program": "/opt/silodp/bin/silodp",
+    "data": "/srv/silodp/data",
+    "version": __version__,
+}
+"""Where the units expect things to be on a machine."""
+
+Files = Iterator[tuple[str, str]]
+
+
+def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
+    """(path, text) of what is no key in the coordinator's folder.
+
+    Args:
+        facts: fingerprint, server_until, keys, as coordinator.README.md has them.
+    """
+    values = {**settings.model_dump(), **facts}
+    yield "coordinator.toml", _text("coordinator.toml", values)
+    yield "README.md", _text("coordinator.README.md", values)
+    yield "compose.yaml", _text("coordinator.compose.yaml", values)
+    for unit in ("silodp-coordinator.service", "silodp-proxy.service"):
+        yield f"systemd/{unit}", _text(unit, values)
+    here = {name: Path(name) for name in ("server.crt", "server.key", "ca.crt", PROXY)}
+    yield (
+        "nginx.conf",
+        nginx_config(
+            _listen(settings.address),
+            here["server.crt"],
+            here["server.key"],
+            f"127.0.0.1:{settings.port}",
+            here["ca.crt"],
+            here[PROXY],
+        ),
+    )
+
+
+def hospital_files(name: str, address: str, **facts: Any) -> Files:
+    """(path, text) of what is no key in a hospital's folder.
+
+    Args:
+        name: of the hospital.
+        address: of the coordinator.
+        facts: fingerprint, keys, as site.README.md has them.
+    """
+    page_port = SiteSettings(name=name, superlink=address).page_port
+    values = {"name": name, "address": address, "page_port": page_port, **facts}
+    yield "site.toml", _text("site.toml", values)
+    yield "README.md", _text("site.README.md", values)
+    yield "compose.yaml", _text("site.compose.yaml", values)
+    for unit in ("silodp-site.service", "silodp-link.service", "silodp-page.service", "silodp-page.socket"):
+        yield f"systemd/{unit}", _text(unit, values)
+
+
+def _listen(address: str) -> str:
+    """Where the proxy listens: everywhere, unless hospitals are told to come over loopback."""
+    host, port = split_address(address)
+    if host == "localhost":
+        return f"127.0.0.1:{port}"
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return f"0.0.0.0:{port}"
+    if ip.is_loopback:
+        return address
+    return f"0.0.0.0:{port}" if ip.version == 4 else f"[::]:{port}"
+
+
+def _text(template: str, values: dict[str, Any]) -> str:
+    text: str = _environment().get_template(template).render(PLACES | values)
+    return text
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # what is put in was checked: names, addresses, numbers
+    )

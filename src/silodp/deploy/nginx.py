@@ -1,0 +1,71 @@
+"""What the coordinator shows to the network: the paths that a hospital's link needs, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from silodp.errors import InputError, short
+
+FLEET_PATHS = (
+    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages",
+    "pull-object", "push-object", "confirm-message-received",
+)  # fmt: skip
+"""A link asks for no app and no run; keys are registered by the coordinator, on loopback."""
+
+
+def nginx_config(
+    listen: str, server_cert: Path, server_key: Path, upstream: str, ca: Path, folder: Path
+) -> str:
+    """A whole configuration of nginx, for `nginx -p PREFIX -c FILE -e stderr` by any user.
+
+    Paths that are not absolute start at the prefix, so that a kit can be moved.
+
+    Args:
+        listen: address:port that hospitals reach.
+        server_cert: its certificate.
+        server_key: and key.
+        upstream: host:port of the SuperLink, on loopback; its certificate must name localhost.
+        ca: of the SuperLink's certificate.
+        folder: for nginx's pid and what it puts down; it must exist.
+    """
+    for path in (server_cert, server_key, ca, folder):
+        if re.search(r'["\\$\x00-\x1f]', str(path)):
+            raise InputError(f"{short(str(path))}: nginx cannot be given this path; use letters and digits")
+    temporary = "".join(
+        f'    {kind}_temp_path "{folder}/{kind}";\n'
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    paths = "".join(
+        f"        location = /v1/fleet/{name} {{ proxy_pass https://superlink; }}\n" for name in FLEET_PATHS
+    )
+    return f"""\
+daemon off;
+worker_processes 1;
+pid "{folder}/nginx.pid";
+error_log stderr warn;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    server_tokens off;
+{temporary}\
+    client_max_body_size 16m;  # a piece of a message has 5 MiB
+    upstream superlink {{ server {upstream}; keepalive 16; }}
+    server {{
+        listen {listen} ssl;
+        ssl_certificate "{server_cert}";
+        ssl_certificate_key "{server_key}";
+        ssl_protocols TLSv1.2 TLSv1.3;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_request_buffering off;
+        proxy_buffering off;
+        proxy_read_timeout 120s;
+        proxy_ssl_trusted_certificate "{ca}";
+        proxy_ssl_verify on;
+        proxy_ssl_name localhost;
+        location / {{ return 403; }}
+{paths}\
+    }}
+}}
+"""
