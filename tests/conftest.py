@@ -21,6 +21,7 @@ from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import hypothesis.core
 import numpy as np
 import pytest
@@ -29,6 +30,9 @@ import torch
 from silodp import Cohort, Experiment
 
 torch.set_num_threads(1)
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy neighbour is no failure
+hypothesis.settings.load_profile("untimed")
 
 SEED_OFFSET = "SILODP_TEST_SEED_OFFSET"  # for child processes that import this file, xdist's workers too
 

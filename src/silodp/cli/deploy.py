@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from silodp.cli.terminal import say
+from silodp.errors import InputError
 
 deploy = typer.Typer(
     help="Train across hospitals, each on a machine of its own (docs/deploy.md).", no_args_is_help=True
@@ -71,3 +74,119 @@ def admit(
     member = read_join(file)
     say(f"{member.name} is in the roster; fingerprint {fingerprint(member.signing_key)}: {COMPARE}")
     say(f"{site}: send it to {member.name}, who copies it into the folder with its keys")
+
+
+Kit = Annotated[Path, typer.Argument(metavar="DIR", help="The kit, or its folder for the coordinator.")]
+Own = Annotated[Path, typer.Argument(metavar="DIR", help="The hospital's folder of the kit.")]
+Data = Annotated[Path | None, typer.Option(help="The hospital's images; default: as site.toml says.")]
+
+
+@deploy.command()
+def coordinator(
+    folder: Kit,
+    no_proxy: Annotated[
+        bool, typer.Option("--no-proxy", help="Do not start nginx: another proxy does its work.")
+    ] = False,
+) -> None:
+    """At the coordinator: start what hospitals connect to. Stops with Ctrl-C or SIGTERM."""
+    from silodp.deploy.programs import run_coordinator
+
+    run_coordinator(folder, _stopped(), proxy=not no_proxy)
+
+
+@deploy.command()
+def hospital(folder: Own, data: Data = None) -> None:
+    """At a hospital: look at the images, then start its site and its link. Stops with Ctrl-C or SIGTERM."""
+    from silodp.deploy.programs import run_hospital
+
+    stop = _stopped()
+    _check_data(folder, data)
+    run_hospital(folder, data, stop)
+
+
+@deploy.command()
+def site(folder: Own, data: Data = None) -> None:
+    """At a hospital: only its site, which has the data and no network (for services under two users)."""
+    from silodp.deploy.programs import run_site
+
+    run_site(folder, data, _stopped())
+
+
+@deploy.command()
+def link(folder: Own) -> None:
+    """At a hospital: only its link, which has the network and no data (for services under two users)."""
+    from silodp.deploy.programs import run_link
+
+    run_link(folder, _stopped())
+
+
+@deploy.command()
+def run(
+    folder: Kit,
+    experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-hospital",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder; default DIR/runs/NAME-1, -2, …")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder instead.")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(help="Seconds in which all hospitals must answer before round one.")
+    ] = 600.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")] = False,
+) -> None:
+    """At the coordinator: train an experiment with the hospitals of the roster."""
+    from silodp.cli.display import progress
+    from silodp.cli.training import interruptible, print_result
+    from silodp.deploy.config import coordinator_folder
+    from silodp.experiment import Experiment
+    from silodp.runs.folder import read_experiment
+    from silodp.runs.places import new_folder
+
+    place = coordinator_folder(folder)
+    loaded = Experiment.load(experiment, changes or []) if resume is None else read_experiment(resume)
+
+    from contextlib import closing, nullcontext
+
+    from silodp.deploy.programs import connect
+    from silodp.deploy.run import resume_deployed, run_deployed
+
+    coordinator = connect(folder, patience)
+    with (
+        closing(coordinator.transport),
+        nullcontext(resume) if resume else new_folder(out, loaded.name, str(place / "runs")) as path,
+        interruptible(path, f"silodp deploy run {folder} --resume {path}"),
+        progress(loaded.name, loaded.rounds) as (show, _),
+    ):
+        if resume is not None:
+            result = resume_deployed(path, coordinator, on_round=show)
+        else:
+            result = run_deployed(loaded, coordinator, out=path, on_round=show)
+    print_result(result, as_json)
+
+
+def _stopped() -> threading.Event:
+    """Set by SIGTERM and Ctrl-C; what Flower needs is asked for before anything starts."""
+    from silodp.engines.flower.link import stop_on_signals
+
+    logging.getLogger("silodp").setLevel(logging.INFO)
+    return stop_on_signals()
+
+
+def _check_data(folder: Path, data: Path | None) -> None:
+    """As `silodp data check`: what is wrong with the files is said before anything connects."""
+    from silodp.deploy.config import read_site
+
+    given = read_site(folder).cohort.given(folder, data)
+    if "path" not in given:
+        return
+    from silodp.cli.display import counting
+    from silodp.cli.display_data import show_findings
+    from silodp.cohorts.inspection import inspect
+
+    with counting("reading files") as on_read:
+        findings, _, _ = inspect(given, on_read)
+    show_findings(findings, [])
+    if not findings.is_clean:
+        raise InputError(f"{given['path']}: mend what is named above, then start again")

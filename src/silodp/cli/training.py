@@ -57,7 +57,7 @@ def run(
         result = train(
             loaded, out=folder, device=device, on_round=on_round, on_read=on_read, on_trial=_say_trial
         )
-    _print_result(result, as_json)
+    print_result(result, as_json)
 
 
 def resume(
@@ -85,7 +85,7 @@ def resume(
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
         result = resume_run(folder, rounds=rounds, device=device, on_round=on_round, on_read=on_read)
-    _print_result(result, as_json)
+    print_result(result, as_json)
 
 
 def _say_trial(tried: str, score: float) -> None:
@@ -93,16 +93,16 @@ def _say_trial(tried: str, score: float) -> None:
 
 
 @contextmanager
-def interruptible(folder: Path) -> Iterator[None]:
-    """Ctrl-C loses the round that was running, and nothing else."""
+def interruptible(folder: Path, way_on: str = "") -> Iterator[None]:
+    """Ctrl-C loses the round that was running, and nothing else; `way_on`: the command that goes on."""
     try:
         yield
     except KeyboardInterrupt:
-        complain(f"stopped; go on with `silodp resume {folder}`")
+        complain(f"stopped; go on with `{way_on or f'silodp resume {folder}'}`")
         raise typer.Exit(130) from None
 
 
-def _print_result(result: Result, as_json: bool) -> None:
+def print_result(result: Result, as_json: bool) -> None:
     from silodp.cli.display import show_result
 
     if as_json:

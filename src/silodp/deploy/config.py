@@ -20,15 +20,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
+from silodp.deploy.limits import Limits
 from silodp.errors import InputError, short
 from silodp.files import read_text
 from silodp.refusals import first_sentence
-from silodp.settings import Count, Positive, Settings
+from silodp.settings import Settings
 
 COORDINATOR, SITE = "coordinator.toml", "site.toml"
 FROM_INIT = "give a folder that `silodp deploy init` made"
 LONGEST_SOCKET = 107  # bytes of a Unix socket's path on Linux
-LARGEST_DELTA = 0.1
 Kind = TypeVar("Kind", bound=Settings)
 
 
@@ -98,26 +98,6 @@ class CoordinatorSettings(Settings):
     """Of the coordinator's page, on loopback."""
 
 
-class SiteLimits(Settings):
-    """What a hospital never goes beyond, whatever it is asked; an agreement may only ask for less."""
-
-    section: ClassVar[str] = "limits"
-    epsilon: Positive = 8.0
-    """Of the whole hospital, over all that its ledger holds, add-or-remove."""
-    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA)] | None = None
-    """Of that ε; by default as agreed, but at most 0.1."""
-    noise_multiplier_at_least: Positive | None = None
-    """z of every round; by default what ε needs."""
-    clip_bound_at_most: Positive | None = None
-    """C of every round; by default as agreed."""
-    intermediaries_at_most: Count = 1
-    """v: parts that the hospital may be split into."""
-    rounds_at_most: Count | None = None
-    """By default as agreed."""
-    validation_metrics: bool = False
-    """Whether figures on validation and test images may leave the hospital: no ε covers them."""
-
-
 class SiteCohort(Settings):
     """The hospital's own files: any setting of the section `cohort` of an experiment, and which hospital.
 
@@ -165,7 +145,7 @@ class SiteSettings(Settings):
     page_port: Port = 8051
     """Of the site's page, on loopback."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    limits: SiteLimits = SiteLimits()
+    limits: Limits = Limits()
     cohort: SiteCohort = SiteCohort()
 
     def socket_path(self, folder: Path) -> Path:

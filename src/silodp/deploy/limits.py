@@ -17,7 +17,7 @@ class Limits(Settings):
     section: ClassVar[str] = "limits"
     epsilon: Positive = 8.0
     """For the whole hospital, add-or-remove, over all runs that this site ever takes part in."""
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA)] | None = None
     """Of that ε; by default the agreement's, if it is 0.1 or less."""
     noise_multiplier_at_least: Positive | None = None
     """For the whole hospital: z/v."""

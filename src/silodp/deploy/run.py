@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
 from silodp.deploy.engine import Remote
 from silodp.deploy.envelope import Reply
+from silodp.deploy.keys import fingerprint
 from silodp.engines.transport import Transport
 from silodp.errors import InputError
 from silodp.experiment import Experiment
@@ -32,7 +33,6 @@ from silodp.privacy.accountants import figure
 from silodp.runs.build import OnTrial, Public, ServerParts, derive, device_named, rehearsed, with_origin
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.places import new_folder
-from silodp.runs.signing import fingerprint
 from silodp.runs.training import OnRound, Result, resume_parts, train_parts
 
 

@@ -37,6 +37,7 @@ from silodp.deploy.agreement import (
     with_start_in,
 )
 from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
+from silodp.deploy.keys import fingerprint
 from silodp.deploy.limits import Limits
 from silodp.errors import InputError
 from silodp.experiment import Experiment
@@ -49,7 +50,6 @@ from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Public, build_hospitals, build_trainer, derive, device_named, with_origin
-from silodp.runs.signing import fingerprint
 from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
@@ -80,6 +80,7 @@ class Site:
         limits: Limits,
         load: Load,
         device: str = "auto",
+        starts: Path | None = None,
     ) -> None:
         """A site whose files are in `folder`, which is its owner's alone.
 
@@ -88,9 +89,11 @@ class Site:
             coordinator: whose requests are listened to.
             limits: what is allowed.
             load: reads its data.
+            starts: where a start lies that is not the package's own.
         """
         self.folder, self.name, self.limits = folder, name, limits
         self._key, self._coordinator, self._load, self._device = key, coordinator, load, device
+        self._starts = starts or folder / "starts"
         self._data: tuple[str, HospitalData] | None = None
         self._run: _Joined | None = None
         private_folder(folder)
@@ -178,7 +181,7 @@ class Site:
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
-        here = with_origin(with_start_in(self.folder / "starts", experiment))
+        here = with_origin(with_start_in(self._starts, experiment))
         public = derive(here, agreement.facts, device_named(self._device))
         found = (portable(public.experiment).to_toml(), public.model.identity, len(public.model))
         if found != (agreement.experiment, agreement.model, agreement.parameters):

@@ -1,0 +1,170 @@
+"""What runs where: at a hospital the site and the link, at the coordinator the SuperLink; until they are told
+to stop (SIGTERM, Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silodp.deploy.config import coordinator_folder, read_coordinator, read_site
+from silodp.deploy.roster import ROSTER, read_roster
+from silodp.errors import InputError
+from silodp.files import private_folder
+
+if TYPE_CHECKING:
+    from silodp.deploy.run import Coordinator
+    from silodp.engines.flower.superlink import SuperLinkSettings
+    from silodp.engines.flower.supervisor import Program
+
+log = logging.getLogger("silodp")
+
+LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
+
+
+def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
+    """A hospital's site: data, model and limits, and no network; answers the link over its socket."""
+    import torch
+
+    from silodp.deploy.keys import read_public_key, read_signing_key
+    from silodp.deploy.local_socket import serve
+    from silodp.deploy.own_data import loader
+    from silodp.deploy.site import Site
+
+    settings = read_site(folder)
+    torch.set_num_threads(1)  # results depend on them, so each experiment says how many; until then one
+    site = Site(
+        folder / "state",
+        settings.name,
+        read_signing_key(folder / "signing.key"),
+        read_public_key(folder / "coordinator.pub"),
+        settings.limits,
+        loader(settings, folder, data),
+        settings.device,
+        folder / "starts",
+    )
+    user, group = settings.link_ids()
+    allowed = {user, os.getuid()}
+    log.info("%s: waits for the coordinator's requests", settings.name)
+    serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
+
+
+def run_link(folder: Path, stop: threading.Event) -> None:
+    """A hospital's link: the connection, the node's key, and nothing of the data."""
+    from silodp.deploy.local_socket import ask
+    from silodp.engines.flower.link import LinkSettings
+    from silodp.engines.flower.link import run_link as carry
+
+    settings = read_site(folder)
+    socket = settings.socket_path(folder)
+    link = LinkSettings(settings.superlink, folder / "ca.crt", folder / "node.key")
+    carry(link, lambda message: ask(socket, message, LONGEST_ANSWER), stop)
+
+
+def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None:
+    """Both, each a process of its own, begun again when it dies."""
+    from silodp.engines.flower.supervisor import Program
+
+    settings = read_site(folder)
+    command = [sys.executable, "-c", "from silodp.cli import main; main()", "deploy"]
+    where = [str(folder.absolute())]
+    own = ["--data", str(data.absolute())] if data is not None else []
+    log_of = _logs(folder)
+    socket = settings.socket_path(folder)
+    programs = [
+        Program("site", [*command, "site", *where, *own], log_of / "site.log", socket.exists),
+        Program("link", [*command, "link", *where], log_of / "link.log"),
+    ]
+    with _kept(programs):
+        log.info("%s: site and link are running; their logs are in %s", settings.name, log_of)
+        stop.wait()
+
+
+def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) -> None:
+    """The SuperLink on loopback, and nginx before it."""
+    from silodp.engines.flower.superlink import superlink
+    from silodp.engines.flower.supervisor import Program
+
+    place, settings = coordinator_folder(folder), read_coordinator(folder)
+    roster, log_of = read_roster(place / ROSTER), _logs(place)
+    nodes = {member.name: member.node for member in roster.hospitals}
+    programs = []
+    if proxy:
+        (place / "proxy").mkdir(mode=0o700, exist_ok=True)
+        words = [_nginx(), "-p", f"{place.absolute()}/", "-c", str((place / "nginx.conf").absolute())]
+        programs.append(Program("proxy", [*words, "-e", "stderr"], log_of / "proxy.log"))
+    link = superlink(superlink_settings(place, settings.port), nodes)
+    with ExitStack() as stack:
+        link.start()
+        stack.callback(link.stop)
+        stack.enter_context(_kept(programs))
+        log.info("hospitals reach this coordinator at %s; its SuperLink is up", settings.address)
+        stop.wait()
+
+
+def connect(folder: Path, patience: float = 600.0) -> Coordinator:
+    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys."""
+    from silodp.deploy.keys import read_signing_key
+    from silodp.deploy.run import Coordinator
+    from silodp.engines.flower.grid import FlowerTransport, GridSettings
+
+    place, settings = coordinator_folder(folder), read_coordinator(folder)
+    roster = read_roster(place / ROSTER)
+    if roster.expected or not roster.hospitals:
+        missing = ", ".join(roster.expected) or "all hospitals"
+        raise InputError(
+            f"{place / ROSTER}: the keys of {missing} are missing; take them in with `silodp deploy admit`"
+        )
+    grid = GridSettings(f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret")
+    nodes = {member.name: member.node for member in roster.hospitals}
+    return Coordinator(
+        FlowerTransport(grid, nodes),
+        read_signing_key(place / "signing.key"),
+        {member.name: member.signing_key for member in roster.hospitals},
+        patience,
+    )
+
+
+def superlink_settings(place: Path, port: int) -> SuperLinkSettings:
+    """Of the SuperLink in a coordinator's folder."""
+    from silodp.engines.flower.superlink import SuperLinkSettings
+
+    return SuperLinkSettings(
+        port, place / "ca.crt", place / "server.crt", place / "server.key", place / "superexec.secret",
+        place / "log" / "superlink",
+    )  # fmt: skip
+
+
+def _logs(folder: Path) -> Path:
+    private_folder(folder / "log")
+    return folder / "log"
+
+
+def _nginx() -> str:
+    for found in (shutil.which("nginx"), "/usr/sbin/nginx"):
+        if found and Path(found).exists():
+            return found
+    raise InputError(
+        "nginx: not here, and hospitals must reach nothing but what it lets through; install it (Debian: "
+        "apt install nginx-light), or give --no-proxy where another proxy does it"
+    )
+
+
+@contextmanager
+def _kept(programs: Sequence[Program]) -> Iterator[None]:
+    """Programs that are begun again whenever they die, until the end of the block."""
+    from silodp.engines.flower.supervisor import Supervisor
+
+    with ExitStack() as stack:
+        for program in programs:
+            kept = Supervisor(program)
+            kept.start()
+            stack.callback(kept.stop)
+        yield
