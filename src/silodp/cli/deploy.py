@@ -167,8 +167,8 @@ def run(
 
 
 def _stopped() -> threading.Event:
-    """Set by SIGTERM and Ctrl-C; what Flower needs is asked for before anything starts."""
-    from silodp.engines.flower.link import stop_on_signals
+    """Set by SIGTERM and Ctrl-C."""
+    from silodp.deploy.signals import stop_on_signals
 
     logging.getLogger("silodp").setLevel(logging.INFO)
     return stop_on_signals()

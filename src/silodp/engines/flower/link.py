@@ -8,7 +8,6 @@ node's key.
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -50,19 +49,6 @@ class LinkSettings:
     poll: float = 0.2
     site_patience: float = 600.0
     largest: int = wire.LARGEST
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set; for the main thread of a process."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: object) -> None:
-        # Not here: the signal may have come while this very thread held the event's lock.
-        threading.Thread(target=stop.set).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    return stop
 
 
 def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> None:
