@@ -42,7 +42,7 @@ def test_the_version_is_the_one_that_was_studied() -> None:
         (flower.Fab, "hash_str content verifications"),
         (flower.build_fab_from_files, "files"),
         (flower.push_objects, "objects push_object_fn object_ids_to_push"),
-        (flower.pull_objects, "object_ids pull_object_fn max_time max_tries_per_object"),
+        (flower.pull_objects, "object_ids pull_object_fn max_time initial_backoff backoff_cap"),
         (flower.get_object_body, "object_content cls"),
     ],
 )

@@ -17,7 +17,7 @@ from flower_stage import HOSPITALS, TOY, Stage, until
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.grid import FlowerTransport
+from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.proxy import FLEET_PATHS
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
@@ -116,6 +116,18 @@ def test_nobody_takes_the_servers_task_without_the_secret(stage: Stage) -> None:
     ):
         with closing(client), pytest.raises(flower.httpx.HTTPStatusError, match="401"):
             client.AcquireTask(wanted)
+
+
+def test_a_coordinator_with_a_wrong_secret_says_so_and_submits_nothing(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"guessed")
+    settings = GridSettings(stage.settings.address, stage.folder / "ca.crt", tmp_path / "secret")
+    before = (stage.settings.folder / "superlink.log").read_text().count("Created run")
+    with closing(FlowerTransport(settings, stage.roster)) as transport:
+        until(lambda: "401" in transport.problem, "it is refused")
+        assert transport.connected() == frozenset()
+        with pytest.raises(Unreachable, match=r"the SuperLink is not there .*401"):
+            transport.send("alpha", b"?")
+    assert (stage.settings.folder / "superlink.log").read_text().count("Created run") == before
 
 
 def test_a_foreign_app_runs_nowhere(

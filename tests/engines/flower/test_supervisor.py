@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,17 @@ def test_what_does_not_start_says_why(tmp_path: Path) -> None:
     kept = Supervisor(Program("it", command, tmp_path / "log", ready=lambda: False))
     with pytest.raises(InputError, match="it: did not start; it said: no such port"):
         kept.start(timeout=2)
+
+
+def test_a_port_that_another_has_is_named(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        kept = Supervisor(Program("it", ["sleep", "600"], tmp_path / "log", listens=address))
+        with pytest.raises(InputError, match=f"{address} is taken by another program"):
+            kept.start(timeout=1)
+    assert kept.starts == 0
 
 
 def test_a_killed_keeper_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -22,7 +22,13 @@ from silodp.engines.flower import wire
 from silodp.errors import printable
 
 HEARTBEAT = float(flower.HEARTBEAT_MIN_INTERVAL)  # seconds; silent for twice as long, a node is offline
-LONGEST_BACKOFF = 20.0  # seconds
+LONGEST_BACKOFF = 5.0  # seconds
+
+_HINTS = {
+    412: " (the key is not registered, or the SuperLink has not noticed yet that this node had gone)",
+    401: " (the SuperLink does not know this node; a clock that is 5 s ahead is refused, too)",
+    403: " (the proxy lets nobody through here: is it the coordinator's address?)",
+}
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +80,17 @@ def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> N
             log.info("connected to %s", settings.address)
             _Session(settings, handle, stop, client, node_id).run()
         except Exception as error:  # whatever Flower or the network raises, a hospital comes back
-            log.warning("%s: %s", settings.address, printable(wire.reason_of(error), one_line=True))
+            log.warning(
+                "%s: %s%s", settings.address, _line(error), _HINTS.get(wire.status_of(error) or 0, "")
+            )
         finally:
             client.close()
         stop.wait(pause)
         pause = min(2 * pause, LONGEST_BACKOFF)
+
+
+def _line(error: Exception) -> str:
+    return printable(wire.reason_of(error), one_line=True)
 
 
 def _join(client: Any, key: Any) -> int:
@@ -136,7 +148,7 @@ class _Session:
         except Exception as error:
             if wire.status_of(error) == 401:
                 raise
-            log.warning("a message could not be read: %s", printable(wire.reason_of(error), one_line=True))
+            log.warning("a message could not be read: %s", _line(error))
             reply = wire.reply_to(head, None, "the message could not be read")
         else:
             reply = wire.reply_to(head, *self._answer(question))
@@ -201,7 +213,7 @@ class _Session:
             if wire.status_of(error) == 401:
                 raise
             # 403: the run is over. The coordinator has gone on without this answer, or asks again.
-            log.warning("an answer was not taken: %s", printable(wire.reason_of(error), one_line=True))
+            log.warning("an answer was not taken: %s", _line(error))
 
     def _retrying(self, request: Callable[[], Any]) -> Any:
         """Rides out a proxy or SuperLink that is gone for a while; raises what will not pass by waiting."""
@@ -215,7 +227,7 @@ class _Session:
                 if error.response.status_code not in (502, 503, 504):
                     raise
                 reason = error
-            log.info("%s: %s", self._settings.address, wire.reason_of(reason))
+            log.warning("%s: %s", self._settings.address, _line(reason))
             if self._stop.wait(pause):
                 raise reason
             pause = min(2 * pause, LONGEST_BACKOFF)

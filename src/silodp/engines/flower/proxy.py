@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
-from silodp.errors import InputError, short
+from silodp.engines.flower.supervisor import Program, Supervisor, answers
+from silodp.errors import InputError, cannot_write, short
 
 # A node of Flower needs these; a link asks for no run and no app. Registering is the coordinator's, on
 # loopback.
@@ -60,7 +62,7 @@ http {{
     scgi_temp_path {place[:-1]}/scgi";
     client_max_body_size 16m;  # a piece of a message has 5 MiB
     limit_conn_zone $binary_remote_addr zone=callers:1m;
-    upstream superlink {{ server {upstream}; keepalive 16; }}
+    upstream superlink {{ server {upstream}; keepalive 16; keepalive_timeout 3s; }}  # the SuperLink's: 5 s
     server {{
         listen {listen} ssl;
         ssl_certificate {cert};
@@ -80,6 +82,25 @@ http {{
     }}
 }}
 """
+
+
+def proxy(
+    listen: str, server_cert: Path, server_key: Path, upstream: str, ca: Path, folder: Path
+) -> Supervisor:
+    """nginx to `start` and `stop`, with `nginx_config` written into `folder`, which is made if need be."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        raise InputError("nginx: not on this machine; install nginx-light, or what your system calls it")
+    text = nginx_config(listen, server_cert, server_key, upstream, ca, folder)
+    config = folder.absolute() / "nginx.conf"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(config, error) from None
+    words = [program, "-c", str(config), "-e", "stderr"]
+    log = folder.absolute() / "nginx.log"
+    return Supervisor(Program("nginx", words, log, listens=listen, ready=lambda: answers(listen)))
 
 
 def _quoted(path: Path) -> str:

@@ -67,6 +67,7 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
             name="SuperLink",
             command=_command(settings),
             log_file=folder / "superlink.log",
+            listens=settings.address,
             ready=lambda: _healthy(settings),
             after_start=lambda: register(settings.address, settings.ca, keys),
             environment=_environment(folder),
