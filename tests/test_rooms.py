@@ -10,7 +10,16 @@ import pytest
 import silodp
 
 ROOT = Path(silodp.__file__).parent
-OUTER = {"attacks", "cli", "inference", "report", "runs", "studies", "tracking"}  # rooms around the method
+OUTER = {
+    "attacks",
+    "cli",
+    "deploy",
+    "inference",
+    "report",
+    "runs",
+    "studies",
+    "tracking",
+}  # rooms around the method
 METHOD = {
     "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "federation", "hospital",
     "intermediary", "local", "mechanism", "messages", "models", "noise", "participation", "privacy",

@@ -366,6 +366,11 @@ def test_the_proxy_listens_on_loopback_only_where_hospitals_come_over_it(tmp_pat
         assert f"listen {listens} ssl;" in (tmp_path / str(number) / "coordinator/nginx.conf").read_text()
 
 
+def test_the_docs_show_the_proxy_as_it_is(made: Path) -> None:
+    docs = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
+    assert f"```nginx\n{(made / 'coordinator/nginx.conf').read_text()}```" in docs
+
+
 def units(kit: Path) -> list[Path]:
     return [*(kit / "coordinator/systemd").iterdir(), *(kit / "hospitals/Bern/systemd").iterdir()]
 
