@@ -25,6 +25,9 @@ def test_a_kit_in_a_process_of_its_own(tmp_path: Path) -> None:
         told = f"kit/hospitals/{name}: hand it to {name}, then delete it here; fingerprint {mark}"
         assert told in done.stdout.splitlines()
     assert fingerprint(read_public_key(kit / "coordinator/signing.pub")) in done.stdout
+    renewed = silodp("deploy", "renew", kit)
+    assert renewed.returncode == 0, renewed.stderr
+    assert "restart proxy and coordinator" in renewed.stdout
 
 
 def test_a_hospital_joins_and_both_sides_are_told_the_same_fingerprint(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: list[str], message: str
 def test_help_names_what_is_there() -> None:
     done = silodp("deploy", "--help")
     assert done.returncode == 0
-    assert all(f" {command} " in done.stdout for command in ("init", "join", "admit"))
+    assert all(f" {command} " in done.stdout for command in ("init", "join", "admit", "renew"))
 
 
 def test_a_kit_needs_no_pytorch_and_help_no_cryptography(tmp_path: Path) -> None:
