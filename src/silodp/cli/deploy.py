@@ -76,6 +76,17 @@ def admit(
     say(f"{site}: send it to {member.name}, who copies it into the folder with its keys")
 
 
+@deploy.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The kit, with ca.key in it.")],
+    days: Annotated[int, typer.Option(help="For which the certificate is valid.")] = 730,
+) -> None:
+    """At the coordinator: a new server certificate before the old one ends."""
+    from silodp.deploy.kit import renew as issue
+
+    say(f"{folder}: server.crt is new and valid until {issue(folder, days)}; restart proxy and coordinator")
+
+
 Kit = Annotated[Path, typer.Argument(metavar="DIR", help="The kit, or its folder for the coordinator.")]
 Own = Annotated[Path, typer.Argument(metavar="DIR", help="The hospital's folder of the kit.")]
 Data = Annotated[Path | None, typer.Option(help="The hospital's images; default: as site.toml says.")]

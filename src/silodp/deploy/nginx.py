@@ -37,8 +37,9 @@ def nginx_config(
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     paths = "".join(
-        f"        location = /v1/fleet/{name} {{ proxy_pass https://superlink; }}\n" for name in FLEET_PATHS
-    )
+        f"        location = /v1/fleet/{name} {{ proxy_pass https://superlink/v1/fleet/{name}; }}\n"
+        for name in FLEET_PATHS
+    )  # with the path once more: otherwise it would be passed on as it was written, %2e%2e and all
     return f"""\
 daemon off;
 worker_processes 1;
