@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.link import Handle, LinkSettings, run_link
-from silodp.engines.flower.proxy import proxy
+from silodp.engines.flower.proxy import nginx_config, proxy
 from silodp.engines.flower.superlink import SuperLinkSettings, superlink
 
 HOSPITALS = ("alpha", "beta", "gamma")  # with links in processes of their own
@@ -61,10 +61,13 @@ class Stage:
             folder / "secret", folder / "superlink", folder / "state.db" if database else None,
         )  # fmt: skip
         self.superlink = superlink(self.settings, self.roster)
-        self.proxy = proxy(
+        (folder / "nginx").mkdir()
+        config = nginx_config(
             self.proxy_address, folder / "server.crt", folder / "server.key", self.settings.address,
             folder / "ca.crt", folder / "nginx",
         )  # fmt: skip
+        (folder / "nginx.conf").write_text(config, encoding="utf-8")
+        self.proxy = proxy(folder / "nginx.conf", folder / "nginx.log")
         self.links: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:

@@ -3,11 +3,12 @@
 import http.client
 import logging
 import os
+import shutil
 import signal
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,30 @@ from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.proxy import FLEET_PATHS
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    if not (shutil.which("nginx") or Path("/usr/sbin/nginx").exists()):
+        pytest.fail("nginx is not here; install Debian's nginx-light, or what your system calls it")
+    stage = Stage(tmp_path_factory.mktemp("flower"))
+    try:
+        stage.start()
+        yield stage
+    finally:
+        stage.stop()
+
+
+@pytest.fixture
+def transport(stage: Stage) -> Iterator[FlowerTransport]:
+    """With all links of the three hospitals up, whatever the test before did to them."""
+    for name in HOSPITALS:
+        if name not in stage.links:
+            stage.link(name)
+    transport = stage.transport()
+    until(lambda: transport.connected() >= set(HOSPITALS), "three hospitals are connected")
+    yield transport
+    transport.close()
 
 
 def round_trip(transport: FlowerTransport, messages: Mapping[str, bytes]) -> None:
