@@ -154,7 +154,7 @@ def _run_in_background(kit: Path, run: Path, log: Path, resume: bool) -> None:
 
     from silodp.cli import main
 
-    how = ["--resume", str(run)] if resume else ["prostate-hospital", *asked(), "--out", str(run)]
+    how = ["--resume", "--out", str(run)] if resume else ["prostate-hospital", *asked(), "--out", str(run)]
     sys.argv = ["silodp", "deploy", "run", str(kit), "--patience", str(PATIENCE), *how]
     with log.open("a", encoding="utf-8") as output:
         sys.stdout = sys.stderr = output
@@ -183,7 +183,7 @@ def test_a_hospital_and_then_the_coordinator_are_killed_and_the_run_ends(
         deployment.start_hospital("MSD")
     done = rounds()
     assert 1 <= done < 4, log.read_text(encoding="utf-8") + deployment.logs()
-    deployment.run("--resume", str(run))
+    deployment.run("--resume", "--out", str(run))
     events = read_ledger(run / "ledger.jsonl").events
     assert [event.round for event in events] == [1, 2, 3, 4]
     for name in NAMES:

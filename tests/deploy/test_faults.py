@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import silodp.deploy.site as site_module
 from silodp import Experiment
 from silodp.deploy.engine import Remote
+from silodp.deploy.envelope import open_reply, seal
 from silodp.deploy.journal import Journal
 from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.errors import InputError
@@ -269,6 +270,28 @@ def test_with_too_few_hospitals_a_round_waits_and_says_so(
     assert network.clock.now >= 200
     assert "waits for hospital-2; 2 of 3 hospitals have answered and 3 must" in caplog.text
     assert all(not line["absent"] for line in RunFolder(run.folder).metrics())
+
+
+def test_a_forged_answer_is_refused_and_its_author_named(
+    tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    """hospital-1 answers over hospital-0's connection, before hospital-0 does."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    forged = 0
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        nonlocal forged
+        if hospital != "hospital-0" or forged > 3:
+            return [reply]
+        forged += 1
+        opened = open_reply(reply, hospitals.keys["hospital-0"].public_key())
+        return [seal(opened, hospitals.keys["hospital-1"])]
+
+    network = hospitals.network(mishap=mishap)
+    run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    assert "hospital-0: reply: it was changed on the way" in caplog.text
+    assert "or signed by another key: it is signed by hospital-1; it is asked again" in caplog.text
+    assert_all_is_right(run.folder, hospitals, undisturbed)
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:

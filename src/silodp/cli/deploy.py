@@ -140,8 +140,9 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default DIR/runs/NAME-1, -2, …")] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder instead.")
-    ] = None,
+        bool,
+        typer.Option("--resume", help="Go on with the run in --out, or with the last one that was begun."),
+    ] = False,
     patience: Annotated[
         float, typer.Option(help="Seconds in which all hospitals must answer before round one.")
     ] = 600.0,
@@ -156,7 +157,8 @@ def run(
     from silodp.runs.places import new_folder
 
     place = coordinator_folder(folder)
-    loaded = Experiment.load(experiment, changes or []) if resume is None else read_experiment(resume)
+    begun = (out or _last_run(place / "runs")) if resume else None
+    loaded = Experiment.load(experiment, changes or []) if begun is None else read_experiment(begun)
 
     from contextlib import closing, nullcontext
 
@@ -166,15 +168,23 @@ def run(
     coordinator = connect(folder, patience)
     with (
         closing(coordinator.transport),
-        nullcontext(resume) if resume else new_folder(out, loaded.name, str(place / "runs")) as path,
-        interruptible(path, f"silodp deploy run {folder} --resume {path}"),
+        nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,
+        interruptible(path, f"silodp deploy run {folder} --resume --out {path}"),
         progress(loaded.name, loaded.rounds) as (show, _),
     ):
-        if resume is not None:
+        if begun is not None:
             result = resume_deployed(path, coordinator, on_round=show)
         else:
             result = run_deployed(loaded, coordinator, out=path, on_round=show)
     print_result(result, as_json)
+
+
+def _last_run(folder: Path) -> Path:
+    """The run that was begun last."""
+    begun = [path.parent for path in folder.glob("*/experiment.toml")]
+    if not begun:
+        raise InputError(f"--resume: no run was begun in {folder}; give its folder with --out")
+    return max(begun, key=lambda path: (path / "experiment.toml").stat().st_mtime)
 
 
 def _stopped() -> threading.Event:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,12 +164,23 @@ class Remote:
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""
-        reply = open_reply(content, self._roster[name])
+        try:
+            reply = open_reply(content, self._roster[name])
+        except InputError as error:
+            raise InputError(f"{error}{self._signed_by(content)}") from None
         if reply.hospital != name or reply.request != digest(request):
             raise InputError("a reply to something else than it was asked")
         if reply.kind == "refusal":
             raise Refused(reply.reason)
         return reply
+
+    def _signed_by(self, content: bytes) -> str:
+        """Names the hospital that answered in another's place, where one of the roster did."""
+        for name, key in self._roster.items():
+            with suppress(InputError):
+                open_reply(content, key)
+                return f": it is signed by {name}"
+        return ""
 
     def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
         raise InputError("clipping.rule: norms do not leave a hospital; choose another rule for a deployment")
