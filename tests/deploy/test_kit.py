@@ -457,6 +457,29 @@ def test_the_units_keep_the_site_off_the_network_and_the_link_off_the_data(kit: 
     assert not any(line.startswith("ReadWritePaths") for line in link)
 
 
+def test_one_proxy_only_where_services_run_it(kit: Path) -> None:
+    """The coordinator starts nginx itself unless it is told not to."""
+    unit = (kit / "coordinator/systemd/silodp-coordinator.service").read_text()
+    assert "deploy coordinator /var/lib/silodp/coordinator --no-proxy\n" in unit
+    assert "[silodp, deploy, coordinator, /kit, --no-proxy]" in (kit / "coordinator/compose.yaml").read_text()
+
+
+def test_what_the_units_start_is_a_command(kit: Path) -> None:
+    from typer.main import get_command
+
+    from silodp.cli.deploy import deploy
+
+    known = get_command(deploy).commands  # type: ignore[attr-defined]
+    started = [
+        line.split()[2:] for path in units(kit) for line in path.read_text().splitlines()
+        if line.startswith("ExecStart=") and " deploy " in line
+    ]  # fmt: skip
+    assert sorted(words[0] for words in started) == ["coordinator", "link", "site"]
+    for name, *rest in started:
+        options = {option for parameter in known[name].params for option in parameter.opts}
+        assert {word for word in rest if word.startswith("--")} <= options
+
+
 def test_the_compose_files_keep_them_apart_too(kit: Path) -> None:
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load((kit / "hospitals/Bern/compose.yaml").read_text())["services"]
