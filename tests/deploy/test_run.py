@@ -1,15 +1,17 @@
 """A run over a network is the run in one process, whatever happens on the way."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import blob_cohort
+from conftest import blob_cohort, command_line
 from network import Federation
 from safetensors.torch import load_file
 
 from silodp import Experiment, train
 from silodp.deploy.run import run_deployed
+from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.statement import read_statement
 
@@ -49,3 +51,25 @@ def test_the_model_and_the_ledger_are_those_of_one_process(
     assert ledgers[0] == ledgers[1]
     assert there.summary["test"]["last"]["mean"] == here.summary["test"]["last"]["mean"]
     assert read_statement(there.folder).problems == ()
+
+
+def test_privacy_shows_who_sees_what(tiny: Experiment, tmp_path: Path) -> None:
+    """Shared noise: the coordinator sees one share; central: everything, so that no ε holds against it."""
+    shown = {}
+    for noise in ("central", "shared"):
+        hospitals = Federation(blob_cohort(), tmp_path / f"sites-{noise}")
+        asked = tiny.change(privacy__noise=noise, intermediaries__count=1)
+        run = run_deployed(
+            asked, hospitals.coordinator(hospitals.network()), out=tmp_path / noise, device="cpu"
+        )
+        seen = read_statement(run.folder).seen_from
+        assert seen is not None
+        shown[noise] = command_line("privacy", run.folder).stdout
+        mu = math.sqrt(3) / tiny.privacy.noise_multiplier
+        assert seen.outside == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-3)
+        shares = gaussian_epsilon(mu * math.sqrt(3), 0.1) if noise == "shared" else math.inf
+        assert seen.coordinator == pytest.approx(shares, rel=1e-3)
+    assert "on their way, ∞; another" in " ".join(shown["central"].split())
+    assert "against who looks: outside" in shown["shared"]
+    local = train(tiny.change(diagnostics=False), cohort=blob_cohort(), out=tmp_path / "local", device="cpu")
+    assert read_statement(local.folder).seen_from is None
