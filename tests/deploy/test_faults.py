@@ -163,6 +163,24 @@ def test_a_coordinator_killed_anywhere_goes_on(
     assert_all_is_right(folder, hospitals, undisturbed if entropy == "seed" else None)
 
 
+@pytest.mark.parametrize("who", ["hospital-0", "hospital-2"])
+def test_who_counts_in_a_round_is_settled_before_its_noise_is_drawn(
+    who: str, tiny: Experiment, tmp_path: Path
+) -> None:
+    """Killed with a release in the ledger; whoever is away, or back, when it goes on makes no second one."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    asked = tiny.change(privacy__entropy="system", deployment={"deadline": 5.0, "min_hospitals": 2})
+    network, folder = hospitals.network(), tmp_path / "run"
+    with dying(RunFolder, "save_checkpoint", "before", calls=3, only=folder), pytest.raises(Killed):
+        run_deployed(asked, hospitals.coordinator(network), out=folder, device="cpu")
+    later = hospitals.network(away=lambda name: name == who)
+    resume_deployed(folder, hospitals.coordinator(later), device="cpu")
+    events = read_ledger(folder / "ledger.jsonl").events
+    assert [event.round for event in events if event.released == "model update"] == [1, 2, 3]
+    absent = [list(line["absent"]) for line in RunFolder(folder).metrics()]
+    assert absent == [[], [], [who]]
+
+
 @contextmanager
 def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator[None]:
     """The process ends at the n-th call of a method on something that lies in `only`."""
@@ -292,6 +310,36 @@ def test_a_forged_answer_is_refused_and_its_author_named(
     assert "hospital-0: reply: it was changed on the way" in caplog.text
     assert "or signed by another key: it is signed by hospital-1; it is asked again" in caplog.text
     assert_all_is_right(run.folder, hospitals, undisturbed)
+
+
+def test_an_old_answer_is_no_answer_to_a_new_question(tiny: Experiment, tmp_path: Path) -> None:
+    """A hospital's own words, signed and all, to a question of before: figures of a model long gone."""
+    figures = []
+    for replayed in (False, True):
+        hospitals = Federation(COHORT, tmp_path / f"sites-{replayed}")
+        first: dict[str, bytes] = {}
+        seen: set[bytes] = set()
+
+        def mishap(
+            hospital: str,
+            request: bytes,
+            reply: bytes,
+            first: dict = first,
+            seen: set = seen,
+            on: bool = replayed,
+        ) -> list[bytes | None]:
+            if b'"kind": "evaluate"' not in request:
+                return [reply]
+            old = first.setdefault(hospital, reply)
+            again, _ = request in seen, seen.add(request)
+            return [reply if again or not on else old]
+
+        network = hospitals.network(mishap=mishap)
+        folder = tmp_path / str(replayed)
+        run_deployed(tiny, hospitals.coordinator(network), out=folder, device="cpu")
+        figures.append([line["validation"] for line in RunFolder(folder).metrics()])
+    assert figures[0] == figures[1]
+    assert figures[0][0] != figures[0][-1], "the figures of all rounds are the same: nothing was tried"
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:
