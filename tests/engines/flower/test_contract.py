@@ -81,7 +81,7 @@ def test_a_class_still_has_what_is_called(kind: Any, names: str) -> None:
         (flower.DeactivateNodeRequest, "node_id"),
         (flower.SendNodeHeartbeatRequest, "node heartbeat_interval"),
         (flower.PullMessagesRequest, "node"),
-        (flower.PushMessagesRequest, "node messages_list message_object_trees clientapp_runtime_list"),
+        (flower.PushMessagesRequest, "node messages_list message_object_trees"),
         (flower.PullObjectRequest, "node run_id object_id"),
         (flower.PushObjectRequest, "node run_id object_id object_content session_id"),
         (flower.ConfirmMessageReceivedRequest, "node run_id message_object_id"),

@@ -49,6 +49,21 @@ def test_a_program_that_dies_is_begun_again(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
+def test_children_of_a_killed_program_do_not_outlive_it(tmp_path: Path) -> None:
+    """As nginx's workers would, on nginx's port."""
+    command = ["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/child.$$; wait"]
+    kept = Supervisor(Program("sh", command, tmp_path / "log"))
+    kept.start()
+    until(lambda: any(path.stat().st_size for path in tmp_path.glob("child.*")), "it has a child")
+    child = int(next(tmp_path.glob("child.*")).read_text())
+    first = kept.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: gone(child), "its child has gone, too")
+    until(lambda: kept.pid not in (None, first), "it is begun again")
+    kept.stop()
+
+
 def test_what_does_not_start_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('no such port'); raise SystemExit(1)"]
     kept = Supervisor(Program("it", command, tmp_path / "log", ready=lambda: False))

@@ -38,7 +38,8 @@ class GridSettings:
         poll: seconds between two questions for replies.
         download: seconds for the pieces of a reply once it was announced.
         largest: bytes of a reply.
-        ttl: seconds after which the SuperLink throws an unanswered message away.
+        ttl: seconds after which the SuperLink throws an unanswered message away. With a round's deadline a
+            hospital that was away is not handed plans that nobody waits for.
     """
 
     address: str

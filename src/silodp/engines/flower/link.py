@@ -137,7 +137,6 @@ class _Session:
 
     def _work(self, head: Any, tree: Any) -> None:
         message_id, run_id = head.metadata.message_id, head.metadata.run_id
-        started = time.monotonic()
         try:
             question = self._retrying(
                 lambda: wire.pull(
@@ -156,7 +155,7 @@ class _Session:
             return  # leaving: the coordinator asks again
         # Flower hands a message out once, confirmed or not: to confirm only frees the SuperLink's memory. So
         # it comes after the answer, and a link that dies before it has lost nothing that could be kept.
-        self._send(reply, run_id, time.monotonic() - started)
+        self._send(reply)
         with suppress(Exception):
             self._client.ConfirmMessageReceived(
                 flower.ConfirmMessageReceivedRequest(
@@ -198,14 +197,12 @@ class _Session:
                 raise ConnectionError("stopped")
         return done.result()
 
-    def _send(self, reply: Any, run_id: int, seconds: float) -> None:
+    def _send(self, reply: Any) -> None:
         def announce(head: Any, tree: Any) -> Any:
+            # Without the seconds that the site took, which Flower's own node would send along.
             return self._client.PushMessages(
-                flower.PushMessagesRequest(
-                    node=self._node, messages_list=[head], message_object_trees=[tree],
-                    clientapp_runtime_list=[seconds],
-                )
-            )  # fmt: skip
+                flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+            )
 
         try:
             self._retrying(lambda: wire.push(reply, announce, self._client, self._node))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -95,6 +96,8 @@ class Supervisor:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
+        self._end_children()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
@@ -112,12 +115,19 @@ class Supervisor:
                 self._up.clear()
             if self._stop.is_set():
                 break
+            self._end_children()
             reason = f"ended with {process.poll()}" if process else f"cannot be started: {self.problem}"
             log.warning("%s %s; it is started again", self._program.name, reason)
             self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_BACKOFF)
         if self._process and self._process.poll() is None:
             self._process.terminate()
+
+    def _end_children(self) -> None:
+        """nginx's workers outlive a killed master, and keep its port."""
+        if self._process and self._process.poll() is not None:
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _begin(self) -> subprocess.Popen[bytes] | None:
         program, self.problem = self._program, ""
@@ -130,7 +140,7 @@ class Supervisor:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _TIED, str(os.getpid()), *program.command],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=dict(program.environment),
+                    env=dict(program.environment), start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
             self.problem = str(error)
