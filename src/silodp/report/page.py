@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -13,25 +11,16 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.files import write_atomically
 from silodp.report import curves, promise, tables, words
-from silodp.report.chart import draw, swatch
+from silodp.report.frame import Page, Tile, render
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.schema import ModelTest
 from silodp.runs.wording import show_epsilon, show_interval
 
-HERE = Path(__file__).parent
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
-Tile = tuple[str, str, str]
-"""One of the few numbers that everybody wants: name, value, remark."""
 NOT_OURS = "a file that is no report of silodp has this name"
-
-
-@dataclass(frozen=True)
-class Page:
-    html: str
-    shows_patients: bool
 
 
 def make_report(
@@ -109,42 +98,6 @@ def compose(
         runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
         comparison=_comparison(runs) if len(runs) > 1 else None,
     )
-
-
-def render(template: str, generator: str, title: str, shows_patients: bool, **content: Any) -> Page:
-    """A page in the one frame and style, which warns where it shows patients' images."""
-    from silodp import __version__
-    from silodp.cohorts.contact_sheet import WARNING
-
-    html = (
-        _environment()
-        .get_template(template)
-        .render(
-            generator=generator,
-            version=__version__,
-            style=(HERE / "style.css").read_text(encoding="utf-8"),
-            title=title,
-            warning=WARNING if shows_patients else "",
-            **content,
-        )
-    )
-    return Page(html.strip() + "\n", shows_patients)
-
-
-@cache  # templates are compiled once, however many pages follow
-def _environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(draw=draw, swatch=swatch, chance=promise.chance, show_epsilon=show_epsilon)
-    environment.filters["sentence"] = words.sentence
-    return environment
 
 
 def _title(runs: Sequence[Run]) -> str:

@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
-from silodp.report.reading import Run
 from silodp.runs.schema import ModelTest, Values
 from silodp.runs.wording import SEEN, show_epsilon, show_interval, tested_on
 
 if TYPE_CHECKING:
     from silodp.inference.evaluation import ImageScore
+    from silodp.report.reading import Run
 
 Edges = Mapping[str, Sequence[float | None]]
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
-from silodp.report.reading import Run
 from silodp.runs.record import start_record
 from silodp.runs.schema import CohortFile, ModelTest
 from silodp.runs.wording import describe_baseline, describe_certainty, describe_start, show_epsilon
+
+if TYPE_CHECKING:  # it brings PyTorch along
+    from silodp.report.reading import Run
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",

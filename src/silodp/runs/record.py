@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silodp.experiment import ResolvedExperiment
-from silodp.federation import Round
 from silodp.models.start import IN_WORDS
 from silodp.privacy.accountants import Epsilon
 from silodp.runs.schema import (
@@ -22,6 +21,9 @@ from silodp.runs.schema import (
 )
 from silodp.settings import Rule
 from silodp.tasks.scores import Scores, mean_intervals
+
+if TYPE_CHECKING:  # it brings PyTorch along
+    from silodp.federation import Round
 
 Metrics = dict[str, float]
 
