@@ -26,7 +26,7 @@ def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
     """The rounds of a run, and a sentence for each curve that cannot be drawn."""
     charts, missing = [], []
     for chart, without in (
-        (_headline(run), f"{metric(run.headline).name} is not defined in any round, so it has no curve."),
+        (_headline(run), _no_headline(run)),
         (_loss(run), _not_recorded(run, "the training loss")),
         (_intermediaries(run), "No round is recorded, so v has no curve."),
         (_lambda(run), _no_lambda(run)),
@@ -264,6 +264,13 @@ def _validation(run: Run, hospital: str | None = None) -> tuple[Point, ...]:
 
 def _noise_at_the_server(run: Run) -> bool:
     return run.experiment.is_private and run.experiment.privacy.level == "client"
+
+
+def _no_headline(run: Run) -> str:
+    name = metric(run.headline).name
+    if not run.has_figures:
+        return f"No hospital lets its figures out, so {name} has no curve."
+    return f"{name} is not defined in any round, so it has no curve."
 
 
 def _not_recorded(run: Run, what: str) -> str:

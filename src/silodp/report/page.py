@@ -150,6 +150,8 @@ def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
     value = test["mean"].get(run.headline) if test else None
     if test is None and run.metrics:
         value = run.metrics[-1]["validation"]["mean"].get(run.headline)
+    if not (test["tried"] if test else run.has_figures):
+        return tiles
     part = "test" if test else "validation"
     edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
     remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
@@ -176,7 +178,8 @@ def _budget(run: Run) -> str:
 
 
 def _command(run: Run) -> str:
-    return f"silodp run {shlex.quote(str(run.folder / 'experiment.toml'))}"
+    command = "silodp deploy run DIR" if run.experiment.cohort.kind == "deployed" else "silodp run"
+    return f"{command} {shlex.quote(str(run.folder / 'experiment.toml'))}"
 
 
 def _comparison(runs: Sequence[Run]) -> dict[str, Any]:

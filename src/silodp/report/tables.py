@@ -79,9 +79,12 @@ def holdings(run: Run) -> Table | None:
 
 
 def results(run: Run) -> Table | None:
-    """Test metrics by hospital: all of the last round's model, the headline of the best round's."""
+    """Test metrics by hospital: all of the last round's model, the headline of the best round's.
+
+    None before there are any, and where no hospital lets them out.
+    """
     last, best = run.test("last"), run.test("best")
-    if last is None or best is None:
+    if last is None or best is None or not last["tried"]:
         return None
     caption = (
         f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "
