@@ -30,12 +30,16 @@ LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
 
 
 def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
-    """A hospital's site: data, model and limits, and no network; answers the link over its socket."""
+    """A hospital's site: data, model and limits, and no network; answers the link over its socket.
+
+    Its page is on loopback.
+    """
     import torch
 
     from silodp.deploy.keys import read_public_key, read_signing_key
     from silodp.deploy.local_socket import serve
     from silodp.deploy.own_data import loader
+    from silodp.deploy.pages import serve_site_page
     from silodp.deploy.site import Site
 
     settings = read_site(folder)
@@ -53,7 +57,8 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
     user, group = settings.link_ids()
     allowed = {user, os.getuid()}
     log.info("%s: waits for the coordinator's requests", settings.name)
-    serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
+    with serve_site_page(folder, settings.page_port):
+        serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
 
 
 def run_link(folder: Path, stop: threading.Event) -> None:
@@ -88,7 +93,8 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
 
 
 def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) -> None:
-    """The SuperLink on loopback, and nginx before it."""
+    """The SuperLink on loopback, nginx before it, and the coordinator's page."""
+    from silodp.deploy.pages import serve_coordinator_page
     from silodp.engines.flower.superlink import superlink
     from silodp.engines.flower.supervisor import Program
 
@@ -105,6 +111,7 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
         link.start()
         stack.callback(link.stop)
         stack.enter_context(_kept(programs))
+        stack.enter_context(serve_coordinator_page(place, settings.page_port))
         log.info("hospitals reach this coordinator at %s; its SuperLink is up", settings.address)
         stop.wait()
 
@@ -113,6 +120,7 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
     """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys."""
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
+    from silodp.deploy.status import REFUSALS
     from silodp.engines.flower.grid import FlowerTransport, GridSettings
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
@@ -129,6 +137,7 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,
+        refusals=_logs(place) / REFUSALS,
     )
 
 

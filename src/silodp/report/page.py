@@ -16,7 +16,7 @@ from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.schema import ModelTest
-from silodp.runs.wording import show_epsilon, show_interval
+from silodp.runs.wording import show_interval
 
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
@@ -170,11 +170,7 @@ def _budget(run: Run) -> str:
     limit, statement = run.experiment.budget, run.statement
     if limit is None or statement is None or statement.budget_spent is None:
         return ""
-    return (
-        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
-        f"δ = {limit.delta:g}); {show_epsilon(statement.budget_spent)} of it is spent. "
-        "A round that would spend more does not start."
-    )
+    return words.spent_of_budget(limit, statement.budget_spent)
 
 
 def _command(run: Run) -> str:

@@ -21,6 +21,7 @@ from silodp.runs.wording import (
 
 if TYPE_CHECKING:  # it brings PyTorch along
     from silodp.report.reading import Run
+    from silodp.settings import BudgetSettings
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -145,6 +146,15 @@ def how_private(run: Run) -> list[str]:
             f"{_listed(run.statement.unprotected)}."
         )
     return sentences
+
+
+def spent_of_budget(limit: BudgetSettings, spent: float | None) -> str:
+    """What a budget allows, and how much of it is gone; None: without bound."""
+    return (
+        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
+        f"δ = {limit.delta:g}); {show_epsilon(spent)} of it is spent. "
+        "A round that would spend more does not start."
+    )
 
 
 def shown_without_cover(run: Run) -> list[str]:
