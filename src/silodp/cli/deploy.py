@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silodp.cli.terminal import say
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.deploy.coordinator_status import CoordinatorStatus
+    from silodp.deploy.status import SiteStatus
 
 deploy = typer.Typer(
     help="Train across hospitals, each on a machine of its own (docs/deploy.md).", no_args_is_help=True
@@ -177,6 +181,36 @@ def run(
         else:
             result = run_deployed(loaded, coordinator, out=path, on_round=show)
     print_result(result, as_json)
+
+
+@deploy.command()
+def status(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The kit, the coordinator's or a hospital's.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Say what is so now, and what needs a person; then exit with 1."""
+    from silodp.deploy.config import SITE
+    from silodp.files import to_json
+
+    found: SiteStatus | CoordinatorStatus
+    if (folder / SITE).is_file():
+        from silodp.deploy.status import site_status
+
+        found = site_status(folder)
+    else:
+        from silodp.deploy.coordinator_status import coordinator_status
+
+        found = coordinator_status(folder)
+    if as_json:
+        print(to_json(found, indent=2))
+    else:
+        from silodp.cli.display_deployed import show_status
+
+        show_status(found)
+    if found["needs"]:
+        raise typer.Exit(1)
 
 
 def _last_run(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from silodp.deploy.figures import parameters_to_bytes, scores_from_bytes
 from silodp.deploy.journal import Journal
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
+from silodp.files import private_open, to_json
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
 from silodp.tasks.scores import Scores
@@ -49,6 +50,7 @@ class Remote:
         deadline: float = 600.0,
         least: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        refusals: Path | None = None,
     ) -> None:
         """For one run.
 
@@ -61,12 +63,13 @@ class Remote:
             deadline: seconds until those who have not answered a round are absent from it.
             least: so many must answer a round; with fewer it waits. By default all that are asked.
             clock: seconds, ever growing.
+            refusals: a file for what hospitals refuse, one a line.
         """
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
         self.figures_from = set(roster)  # who has not said that figures stay at home
         self._transport, self._key, self._roster = transport, key, dict(roster)
         self.run, self._deadline, self._least = run, deadline, least
-        self._journal, self._clock = Journal(journal), clock
+        self._journal, self._clock, self._refusals = Journal(journal), clock, refusals
 
     def train(
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
@@ -153,7 +156,7 @@ class Remote:
                     take(name, reply)
                 except Refused as refused:
                     refusals[name] = str(refused)
-                    log.warning("%s refuses: %s", name, refused)
+                    self._note_refusal(name, kind, str(refused))
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
                     due[name] = self._clock() + AGAIN
@@ -161,6 +164,14 @@ class Remote:
             for ticket in waiting:
                 self._transport.forget(ticket)
         return refusals
+
+    def _note_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
+        log.warning("%s refuses: %s", name, reason)
+        if self._refusals is None:
+            return
+        said = {"time": round(time.time(), 3), "hospital": name, "asked": kind, "reason": reason}
+        with suppress(OSError), private_open(self._refusals, "a") as file:
+            file.write(to_json(said) + "\n")
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""

@@ -29,12 +29,16 @@ LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
 
 
 def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
-    """A hospital's site: data, model and limits, and no network; answers the link over its socket."""
+    """A hospital's site: data, model and limits, and no network; answers the link over its socket.
+
+    Its page is on loopback.
+    """
     import torch
 
     from silodp.deploy.keys import read_public_key, read_signing_key
     from silodp.deploy.local_socket import serve
     from silodp.deploy.own_data import loader
+    from silodp.deploy.pages import serve_site_page
     from silodp.deploy.site import Site
 
     settings = read_site(folder)
@@ -52,7 +56,8 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
     user, group = settings.link_ids()
     allowed = {user, os.getuid()}
     log.info("%s: waits for the coordinator's requests", settings.name)
-    serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
+    with serve_site_page(folder, settings.page_port):
+        serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
 
 
 def run_link(folder: Path, stop: threading.Event) -> None:
@@ -87,7 +92,8 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
 
 
 def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) -> None:
-    """The SuperLink on loopback, and nginx before it."""
+    """The SuperLink on loopback, nginx before it, and the coordinator's page."""
+    from silodp.deploy.pages import serve_coordinator_page
     from silodp.engines.flower.proxy import proxy as start_proxy
     from silodp.engines.flower.superlink import superlink
 
@@ -98,7 +104,7 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
     if proxy:
         (place / "proxy").mkdir(mode=0o700, exist_ok=True)
         kept.append(start_proxy(place / "nginx.conf", log_of / "proxy.log"))
-    with _kept(kept):
+    with _kept(kept), serve_coordinator_page(place, settings.page_port):
         log.info("hospitals reach this coordinator at %s; its SuperLink is up", settings.address)
         stop.wait()
 
@@ -107,6 +113,7 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
     """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys."""
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
+    from silodp.deploy.status import REFUSALS
     from silodp.engines.flower.grid import FlowerTransport, GridSettings
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
@@ -123,6 +130,7 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,
+        refusals=_logs(place) / REFUSALS,
     )
 
 

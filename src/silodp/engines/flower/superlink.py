@@ -88,6 +88,20 @@ def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
         client.close()
 
 
+def online(address: str, ca: Path, roster: Mapping[str, str]) -> frozenset[str]:
+    """Names of the hospitals whose nodes are connected now, by their keys; OSError: nobody answers."""
+    keys = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
+    client = wire.control_client(address, ca)
+    try:
+        nodes = client.ListNodes(flower.ListNodesRequest()).nodes_info
+    except flower.httpx.HTTPError as error:
+        raise ConnectionError(f"{address}: {wire.reason_of(error)}") from None
+    finally:
+        client.close()
+    found = {bytes(node.public_key) for node in nodes if node.status == "online"}
+    return frozenset(name for key, name in keys.items() if key in found)
+
+
 def _command(settings: SuperLinkSettings) -> list[str]:
     words = [
         "flower-superlink", "--host", "127.0.0.1", "--port", str(settings.port),
