@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.terminal import complain, say
+from silodp.errors import InputError
 
 if TYPE_CHECKING:
+    from silodp.runs.cluster import Cluster
     from silodp.runs.training import Result
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Engine = Annotated[
+    str, typer.Option(help="in-process, or flower: hospitals over a cluster, see docs/cluster.md.")
+]
+Gpus = Annotated[
+    float | None,
+    typer.Option(min=0, help="With --engine flower: GPUs a hospital takes; two share one at 0.5."),
+]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
 Mlflow = Annotated[
     bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
@@ -33,6 +42,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
     device: Device = "auto",
+    engine: Engine = "in-process",
+    gpus: Gpus = None,
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
     as_json: Json = False,
@@ -55,8 +66,9 @@ def run(
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
         result = train(
-            loaded, out=folder, device=device, on_round=on_round, on_read=on_read, on_trial=_say_trial
-        )
+            loaded, out=folder, device=device, engine=_engine(engine, gpus), on_round=on_round,
+            on_read=on_read, on_trial=_say_trial,
+        )  # fmt: skip
     print_result(result, as_json)
 
 
@@ -66,6 +78,8 @@ def resume(
         int | None, typer.Option(help="Go on to so many rounds; default: what the experiment says.")
     ] = None,
     device: Device = "auto",
+    engine: Engine = "in-process",
+    gpus: Gpus = None,
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
     as_json: Json = False,
@@ -84,8 +98,21 @@ def resume(
         progress(loaded.name, rounds or loaded.rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
-        result = resume_run(folder, rounds=rounds, device=device, on_round=on_round, on_read=on_read)
+        result = resume_run(
+            folder, rounds=rounds, device=device, engine=_engine(engine, gpus), on_round=on_round,
+            on_read=on_read,
+        )  # fmt: skip
     print_result(result, as_json)
+
+
+def _engine(name: str, gpus: float | None) -> str | Cluster:
+    if gpus is None:
+        return name
+    if name != "flower":
+        raise InputError(f"--gpus {gpus:g}: only hospitals of --engine flower share GPUs; leave it out")
+    from silodp.runs.cluster import Cluster
+
+    return Cluster(gpus)
 
 
 def _say_trial(tried: str, score: float) -> None:

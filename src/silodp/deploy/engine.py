@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from torch import Tensor
 
 from silodp.deploy.envelope import Reply, Request, RequestKind, digest, open_reply, seal
-from silodp.deploy.figures import parameters_to_bytes, scores_from_bytes
 from silodp.deploy.journal import Journal
+from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
 from silodp.files import private_open, to_json
@@ -220,3 +220,6 @@ class Remote:
     def clear(self, folder: Path) -> None:
         """The last round is over: the contributions go."""
         self._journal.clear()
+
+    def close(self) -> None:
+        """Nothing: the transport is its maker's."""

@@ -250,7 +250,7 @@ class Site:
         """Figures of a model on this hospital's own images, where its people let them out."""
         if not self.limits.validation_metrics:
             raise InputError("limits.validation_metrics = false: figures do not leave this hospital")
-        from silodp.deploy.figures import parameters_from, scores_to_bytes
+        from silodp.engines.figures import parameters_from, scores_to_bytes
 
         run = self._joined(request.run)
         part, batch = str(request.about.get("part")), request.about.get("batch")

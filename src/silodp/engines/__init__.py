@@ -67,3 +67,7 @@ class Engine(Protocol):
     def clear(self, folder: Path) -> None:
         """No round is left: what was put down goes."""
         ...
+
+    def close(self) -> None:
+        """The run is over, or is broken off: nothing is asked any more."""
+        ...

@@ -72,3 +72,6 @@ class InProcess:
     def clear(self, folder: Path) -> None:
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
+
+    def close(self) -> None:
+        """Nothing is held but memory."""

@@ -58,6 +58,16 @@ def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.devic
     return states  # type: ignore[no-any-return]
 
 
+def hand_on(source: Path, last: int, folder: Path, round_: int) -> None:
+    """The states that `source` has after round `last` become those that `folder` has after `round_`.
+
+    Args:
+        last: 0 for a hospital that has none yet.
+    """
+    states = read_tensors(source / f"{last}.pt", torch.device("cpu")) if last else []
+    put_down(folder, round_, states)
+
+
 def put_down_secret(folder: Path, secret: bytes) -> None:
     """What a hospital's shares of noise come from: written once, before its first answer."""
     if not (folder / "secret").exists():

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from silodp.cohorts.cohort import HospitalData
 from silodp.cohorts.description import describe
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
-from silodp.errors import InputError
+from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts, describe_facts, facts_of
 from silodp.federation import Federation, State, build_federation, build_mechanism
@@ -45,6 +45,9 @@ from silodp.runs.fitting import (
 from silodp.runs.warnings import about_masks, before_training
 from silodp.server_optimizers import ServerOptimizer
 from silodp.tasks import Task, task_named
+
+if TYPE_CHECKING:
+    from silodp.runs.cluster import Cluster
 
 log = logging.getLogger("silodp")
 
@@ -159,7 +162,8 @@ class Own(TypedDict, total=False):
         clipping: a rule for C, a subclass of `ClippingRule`. Defining it makes it known by its name, so
             the run's experiment.toml says it, and `resume` knows it again once it is imported.
         intermediaries: a rule for v, a subclass of `IntermediaryRule`, in the same manner.
-        engine: makes the engine from the hospitals; default: all of them in this process.
+        engine: "in-process" (default); "flower" for a cluster, or a `runs.cluster.Cluster` that says how it
+            is spread; or a function of your own that makes an engine from the hospitals.
         device: "auto" (default), "cpu" or "cuda", where the network and the data will lie.
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
         on_trial: called with each trial of a rehearsal, where one is held (clipping.rule = rehearsed).
@@ -170,7 +174,7 @@ class Own(TypedDict, total=False):
     server_optimizer: ServerOptimizer | None
     clipping: ClippingRule | None
     intermediaries: IntermediaryRule | None
-    engine: EngineOf | None
+    engine: EngineOf | Cluster | str | None
     device: str
     on_read: OnRead | None
     on_trial: OnTrial | None
@@ -190,6 +194,9 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     device = own.get("device", "auto")
     place = device_named(device)
     experiment = with_origin(_as_given(experiment, own))
+    chosen = _engine_named(own.get("engine"))
+    if not callable(chosen):
+        experiment = chosen.prepared(experiment)
     checked = cohort.check(experiment.cohort.classes) if cohort is not None else None
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
     task = task_named(experiment.task)
@@ -198,8 +205,11 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     experiment = rehearsed(experiment, facts, device, own.get("on_trial"))
     public = derive(experiment, facts, place, model, cohort.about.get("simulated"))
     trainer = build_trainer(public, cohort.hospitals)
-    hospitals = build_hospitals(public, trainer, cohort.hospitals)
-    engine = (own.get("engine") or InProcess)(hospitals)
+    engine: Engine
+    if callable(chosen):
+        engine = chosen(build_hospitals(public, trainer, cohort.hospitals))
+    else:
+        engine = chosen.engine(public.experiment, cohort, place)
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity,
         own.get("server_optimizer"),
@@ -320,6 +330,20 @@ def with_origin(experiment: Experiment) -> Experiment:
         )
     place = str(Path(settings.start).expanduser().absolute()) if start.is_file else settings.start
     return experiment.change(model__start=place, model__start_origin=origin, model__start_digest=start.digest)
+
+
+def _engine_named(engine: EngineOf | Cluster | str | None) -> EngineOf | Cluster:
+    """What makes the engine."""
+    if engine in (None, "in-process"):
+        return InProcess
+    if engine == "flower":
+        from silodp.runs.cluster import Cluster
+
+        return Cluster()
+    if isinstance(engine, str):
+        raise InputError(f"--engine {short(engine)}: choose in-process or flower")
+    assert engine is not None
+    return engine
 
 
 def _as_given(experiment: Experiment, own: Own) -> Experiment:

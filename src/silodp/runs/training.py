@@ -7,6 +7,7 @@ import math
 import platform
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, cast
@@ -82,7 +83,9 @@ def train(
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     with new_folder(out, experiment.name) as path:
-        return train_parts(build(experiment, **own), experiment, path, on_round)
+        parts = build(experiment, **own)
+        with closing(parts.engine):
+            return train_parts(parts, experiment, path, on_round)
 
 
 def train_parts(
@@ -129,7 +132,8 @@ def resume(
     try:
         experiment = read_experiment(files.path)
         parts = build(experiment if rounds is None else experiment.change(rounds=rounds), **own)
-        return resume_parts(parts, files, on_round)
+        with closing(parts.engine):
+            return resume_parts(parts, files, on_round)
     finally:
         files.let_go()
 

@@ -1,0 +1,193 @@
+"""Flower's simulation runtime as a carrier of bytes: hospitals are its nodes, Ray's actors answer for them.
+
+The process that trains stays as it is; Flower and Ray live in a process group of their own, which ends with
+it, killed or not. Which actor answers for which hospital is Flower's choice, and another one every time.
+
+Ray listens on all interfaces of the machine, and whoever reaches an open Ray runs code on it. A Ray that is
+started here asks everyone for a token that only its own processes know; one that was there before
+(RAY_ADDRESS) is as its owner has set it up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from silodp.engines.transport import Delivery, Unreachable
+from silodp.errors import InputError
+from silodp.files import private_open
+
+TO = struct.Struct(">QI")  # begins a frame to the simulation: ticket, number of the node
+FROM = struct.Struct(">QB")  # begins one from it: ticket (0: of no message), 1: answer, 0: problem
+
+_START = "from silodp.engines.flower.simulation_app import main; main()"
+_GOODBYE = 10.0  # seconds for Ray to end by itself
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """What a simulation is started with.
+
+    Attributes:
+        hospitals: by name; each is a node.
+        handler: `module:function`, from bytes to bytes, called in an actor.
+        cpus: of an actor, and so how many of them fit on a machine.
+        gpus: of an actor; a half lets two share one.
+    """
+
+    hospitals: tuple[str, ...]
+    handler: str
+    cpus: int = 1
+    gpus: float = 0.0
+
+
+def refuse_without_ray() -> None:
+    """Flower and Ray are an extra; neither is imported here."""
+    for name in ("flwr", "ray"):
+        if find_spec(name) is None:
+            raise InputError(
+                f"--engine flower: {name} is needed for this and is not here; pip install 'silodp[flower]'"
+            )
+
+
+def ray_address() -> str:
+    """Of the cluster that RAY_ADDRESS names; empty: Ray is started on this machine."""
+    return os.environ.get("RAY_ADDRESS", "")
+
+
+class Simulation:
+    """A `Transport` over Flower's simulation; it starts with the first message that is sent."""
+
+    def __init__(self, settings: SimulationSettings) -> None:
+        self._settings = settings
+        self._nodes = {name: number for number, name in enumerate(settings.hospitals)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._folder: Path | None = None
+        self._last, self._forgotten = 0, set[str]()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs it, which leads the group of all others."""
+        return self._process.pid if self._process else None
+
+    def connected(self) -> frozenset[str]:
+        """All of them, whether or not it has started."""
+        return frozenset(self._nodes)
+
+    def send(self, hospital: str, message: bytes) -> str:
+        connection, self._last = self._started(), self._last + 1
+        try:
+            connection.send_bytes(TO.pack(self._last, self._nodes[hospital]) + message)
+        except OSError:
+            raise self._ended("") from None
+        return str(self._last)
+
+    def receive(self, timeout: float) -> Delivery | None:
+        """As `Transport`.
+
+        Raises:
+            Unreachable: Flower or Ray could not start, or ended.
+        """
+        connection = self._started()
+        try:
+            if not connection.poll(timeout):
+                return None
+            frame = connection.recv_bytes()
+        except (EOFError, OSError):
+            raise self._ended("") from None
+        number, fine = FROM.unpack_from(frame)
+        content = frame[FROM.size :]
+        if number == 0:
+            raise self._ended(content.decode(errors="replace"))
+        if (ticket := str(number)) in self._forgotten:
+            self._forgotten.discard(ticket)
+            return None
+        if fine:
+            return Delivery(ticket, content)
+        return Delivery(ticket, None, content.decode(errors="replace"))
+
+    def forget(self, ticket: str) -> None:
+        self._forgotten.add(ticket)
+
+    def close(self) -> None:
+        """Ends Flower and the Ray that it started, with every process that they made."""
+        if self._connection is not None:
+            self._connection.close()  # the other side sees it, and lets go of Ray
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GOODBYE)
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._connection = self._process = self._folder = None
+
+    def _started(self) -> Connection:
+        if self._connection is not None:
+            return self._connection
+        # Not in TMPDIR: Ray's sockets lie in it, and their paths may have 107 characters.
+        self._folder = Path(tempfile.mkdtemp(prefix="silodp-", dir="/tmp"))
+        ours, theirs = socket.socketpair()
+        with ours, theirs, private_open(self._folder / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps(self._given(self._folder))],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=(theirs.fileno(),),
+                env=_environment(self._folder), start_new_session=True,
+            )  # fmt: skip
+            self._connection = Connection(ours.detach())
+        return self._connection
+
+    def _given(self, folder: Path) -> dict[str, Any]:
+        """The settings of the other process."""
+        settings = self._settings
+        ray: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
+        if not ray_address():
+            # As many actors as there are hospitals, if there are processors for them; one in any case.
+            here = min(len(os.sched_getaffinity(0)), settings.cpus * len(settings.hospitals))
+            ray |= {"num_cpus": max(here, settings.cpus), "_temp_dir": str(folder / "ray")}
+        return {
+            "folder": str(folder), "nodes": len(settings.hospitals), "handler": settings.handler,
+            "cpus": settings.cpus, "gpus": settings.gpus, "ray": ray,
+        }  # fmt: skip
+
+    def _ended(self, why: str) -> Unreachable:
+        """What to raise; everything is gone."""
+        if not why and self._folder is not None:
+            said = (self._folder / "log").read_text(errors="replace").split("\n")
+            why = next((line for line in reversed(said) if line.strip()), "it said nothing")
+        self.close()
+        settings = self._settings
+        return Unreachable(
+            f"Flower's simulation has ended ({why[:500]}); a hospital asks for {settings.cpus} CPUs "
+            f"(threads) and {settings.gpus:g} GPUs (--gpus), which some machine of Ray must have"
+        )
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Flower's files in our folder, nothing sent home, our own modules, and a lock on a new Ray."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    lock = {} if ray_address() else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return kept | lock | {
+        "FLWR_HOME": str(folder / "flower"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+    }  # fmt: skip

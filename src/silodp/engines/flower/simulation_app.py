@@ -1,0 +1,118 @@
+"""The process in which Flower's simulation runs: it is the driver of Ray, and the leader of a group.
+
+Its ServerApp carries bytes between the process that trains and Flower's Grid; its ClientApp, in an actor of
+Ray, hands them to a function that is named by `module:function`. Neither knows what they mean. When the
+process that trains is gone, for whatever reason, the connection ends and with it every process of the group.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from silodp.engines.flower import simulation_internals as flower
+from silodp.engines.flower.simulation import FROM, TO
+from silodp.errors import printable
+
+_KIND = "query"  # Flower admits train, evaluate and query; it means nothing here
+_LIFE = 30 * 24 * 3600.0  # seconds after which Flower forgets a message
+_PAUSE = 0.01  # seconds between two looks for replies
+
+
+def main() -> None:
+    """`python -c … DESCRIPTOR SETTINGS`: runs until the connection ends."""
+    connection, settings = Connection(int(sys.argv[1])), json.loads(sys.argv[2])
+    outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+    # A thread of its own sends: who reads must never wait for the other side to read.
+    sender = threading.Thread(target=_send_all, args=(connection, outgoing), daemon=True)
+    sender.start()
+    try:
+        _run(settings, connection, outgoing)
+    except BaseException as error:
+        while error.__cause__ is not None:  # Flower wraps what happened twice
+            error = error.__cause__
+        outgoing.put(FROM.pack(0, False) + f"{type(error).__name__}: {error}".encode())
+    outgoing.put(None)
+    sender.join(10)
+    shutil.rmtree(settings["folder"], ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)  # Ray leaves helpers behind for a minute, or for good
+
+
+def _run(settings: dict[str, Any], connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
+    server, client = flower.ServerApp(), flower.ClientApp()
+
+    @server.main()  # type: ignore[untyped-decorator]
+    def relay(grid: flower.Grid, context: flower.Context) -> None:
+        _relay(grid, settings["nodes"], connection, outgoing)
+
+    client.query()(partial(answer_in_actor, settings["handler"]))
+    resources = {"num_cpus": settings["cpus"], "num_gpus": settings["gpus"]}
+    # Flower hands them to Ray as an actor's options; an actor that died would stay in its pool for good.
+    resources["max_restarts"] = -1
+    flower.run_simulation(
+        server, client, settings["nodes"],
+        backend_config={"client_resources": resources, "init_args": settings["ray"]},
+    )  # fmt: skip
+
+
+def _relay(
+    grid: flower.Grid, count: int, connection: Connection, outgoing: SimpleQueue[bytes | None]
+) -> None:
+    """Messages out and replies back, until the other side closes."""
+    while len(nodes := sorted(grid.get_node_ids())) < count:  # they come a moment after the grid
+        time.sleep(_PAUSE)
+    tickets: dict[str, int] = {}  # by Flower's number of the message
+    while True:
+        if not tickets or connection.poll(_PAUSE):
+            try:
+                frame = connection.recv_bytes()
+            except (EOFError, OSError):
+                return
+            ticket, node = TO.unpack_from(frame)
+            message = flower.Message(_record(frame[TO.size :]), nodes[node], _KIND, ttl=_LIFE)
+            (number,) = grid.push_messages([message])
+            tickets[number] = ticket
+        for reply in grid.pull_messages(list(tickets)) if tickets else ():
+            ticket = tickets.pop(reply.metadata.reply_to_message_id)
+            if reply.has_error():
+                said = printable(" ".join(reply.error.reason.split()), one_line=True)[:300]
+                outgoing.put(FROM.pack(ticket, False) + said.encode())
+            else:
+                outgoing.put(FROM.pack(ticket, True) + _bytes(reply))
+
+
+def _send_all(connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
+    with suppress(OSError):  # the other side is gone, which `_relay` sees as well
+        while (frame := outgoing.get()) is not None:
+            connection.send_bytes(frame)
+
+
+def answer_in_actor(handler: str, message: flower.Message, context: flower.Context) -> flower.Message:
+    """In an actor of Ray: the handler's bytes to the message's."""
+    return flower.Message(_record(_loaded(handler)(_bytes(message))), reply_to=message)
+
+
+@cache
+def _loaded(handler: str) -> Any:
+    module, _, name = handler.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _record(content: bytes) -> flower.RecordDict:
+    array = flower.Array(dtype="uint8", shape=(len(content),), stype="bytes", data=content)
+    return flower.RecordDict({"message": flower.ArrayRecord({"bytes": array})})
+
+
+def _bytes(message: flower.Message) -> bytes:
+    return bytes(message.content["message"]["bytes"].data)

@@ -1,0 +1,31 @@
+"""All that silodp uses of Flower's simulation runtime: importing it takes seconds, for Ray comes with it.
+
+`run_simulation` is deprecated in favour of `flwr run`; the version is pinned, and `flwr run` ends in the same
+runtime after starting a SuperLink on loopback, to which every user of the machine may submit code.
+"""
+
+from __future__ import annotations
+
+from silodp.errors import InputError
+
+try:
+    from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+except ImportError as error:
+    raise InputError(
+        f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
+    ) from None
+
+__all__ = [
+    "Array",
+    "ArrayRecord",
+    "ClientApp",
+    "Context",
+    "Grid",
+    "Message",
+    "RecordDict",
+    "ServerApp",
+    "run_simulation",
+]

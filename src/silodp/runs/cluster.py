@@ -1,0 +1,246 @@
+"""Hospitals in the actors of Flower's simulation, on the processors and GPUs of one machine or many.
+
+The server is this process, as ever; `cluster_hospital` is the other end. The result is that of one process:
+the same splits, the same noise, sums in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from silodp.cohorts import Cohort
+from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
+from silodp.engines.flower.simulation import (
+    Simulation,
+    SimulationSettings,
+    ray_address,
+    refuse_without_ray,
+)
+from silodp.engines.transport import Transport
+from silodp.errors import InputError
+from silodp.experiment import RULES, Experiment, ResolvedExperiment
+from silodp.local.state import hand_on, state_folder
+from silodp.messages import Contribution, Diagnostics, RoundPlan
+from silodp.runs.cluster_hospital import packed, unpacked, write_cohort
+from silodp.settings import EvaluationBatch
+from silodp.tasks.scores import Scores
+
+log = logging.getLogger("silodp")
+
+HANDLER = "silodp.runs.cluster_hospital:answer"
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)  # seconds before a message that an actor died over is sent again
+_PATIENCE = 60.0  # seconds of waiting at a time; there is no deadline
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How hospitals are spread over a cluster; `engine="flower"` is `engine=Cluster()`.
+
+    Each takes `threads` CPUs of the experiment. RAY_ADDRESS names the cluster; without it Ray is started on
+    this machine, and ends with the run.
+
+    Attributes:
+        gpus: that a hospital takes, such as 0.5 to let two share one; default: one, where this machine has a
+            GPU and the device is not "cpu".
+    """
+
+    gpus: float | None = None
+
+    def prepared(self, experiment: Experiment) -> Experiment:
+        """The experiment as it can be run so, before any image is read; refused where it cannot."""
+        refuse_without_ray()
+        refuse_what_stays(experiment)
+        if experiment.diagnostics and not isinstance(experiment, ResolvedExperiment):
+            log.info("diagnostics = false: un-noised figures do not travel between processes")
+            return experiment.change(diagnostics=False)
+        return experiment  # that of a run goes on as it began, and no more figures are recorded
+
+    def engine(self, experiment: ResolvedExperiment, cohort: Cohort, place: torch.device) -> ClusterEngine:
+        """For hospitals that are in this cohort, and a server on `place`."""
+        gpus = float(place.type == "cuda") if self.gpus is None else self.gpus
+        names = tuple(hospital.name for hospital in cohort.hospitals)
+        transport = Simulation(SimulationSettings(names, HANDLER, experiment.threads or 1, gpus))
+        return ClusterEngine(transport, experiment, cohort, "cuda" if gpus else "cpu")
+
+
+def refuse_what_stays(experiment: Experiment) -> None:
+    """What only works where hospitals are in the server's process."""
+    for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
+        if rule.reads_norms:
+            raise InputError(
+                f"{name}.rule = {rule.rule}: it reads un-noised norms, which do not travel; choose another "
+                "rule, or --engine in-process"
+            )
+    for name in RULES:
+        if not (kind := type(getattr(experiment, name))).__module__.startswith("silodp."):
+            raise InputError(
+                f"{name}.{kind.key} = {kind.name()}: a rule of your own is in this process only; use "
+                "--engine in-process"
+            )
+    if experiment.model.kind == "custom":
+        raise InputError(
+            "model: a network of your own is in this process only; name one by model.kind, or use "
+            "--engine in-process"
+        )
+    if experiment.cohort.kind == "custom" and (address := ray_address()):
+        raise InputError(
+            f"cohort: hospitals from Python are on this machine only, and RAY_ADDRESS = {address} names a "
+            "cluster; put them into files (`silodp data prepare`), or unset RAY_ADDRESS"
+        )
+
+
+class ClusterEngine:
+    """An engine whose hospitals are wherever `transport` reaches them and the run folder is."""
+
+    def __init__(self, transport: Transport, experiment: Experiment, cohort: Cohort, device: str) -> None:
+        self.diagnostics: dict[str, Diagnostics] = {}  # none travel
+        self._transport = transport
+        self._names = tuple(hospital.name for hospital in cohort.hospitals)
+        self._keeps_state = experiment.local.keeps_state
+        self._own: tempfile.TemporaryDirectory[str] | None = None  # gone with this process
+        self._run: Path | None = None  # where hospitals put down what they carry from round to round
+        self._last = dict.fromkeys(self._names, (0, False))  # the round, and whether it is in `_working`
+        self._job: dict[str, Any] = {
+            "experiment": experiment.to_toml(),
+            "fingerprint": cohort.fingerprint(),
+            "device": device,
+            "cohort": None,
+        }
+        if experiment.cohort.kind == "custom":
+            path = self._private() / "cohort.pt"
+            write_cohort(path, cohort)
+            self._job["cohort"] = str(path)
+
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        """Contributions in the order of `asked`, so that sums are those of one process; none is missed."""
+        payload = plan.to_bytes()
+        about = {"kind": "plan", "run": str(self._place()), "working": str(self._working)}
+        requests = {
+            name: packed(
+                {**about, "job": self._job, "hospital": name}
+                | dict(zip(("last", "is_working"), self._last[name], strict=True)),
+                payload,
+            )
+            for name in asked
+        }
+        failed: list[Exception] = []
+        for name, (reply, content) in self._ask(requests):
+            if reply["put_down"] and self._keeps_state:
+                self._last[name] = plan.round, True
+            if reply["problem"] is None:
+                yield Contribution.from_bytes(content)
+            else:
+                log.warning("round %d: %s failed: %s", plan.round, name, reply["problem"][1])
+                failed.append(_error(reply["problem"]))
+        if failed and len(failed) == len(asked):
+            raise failed[-1]  # nobody could train: this is no hospital's fault
+
+    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+        raise InputError("clipping.rule: un-noised norms do not travel; choose another rule")
+
+    def evaluate(
+        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
+    ) -> dict[str, Scores]:
+        payload = parameters_to_bytes(parameters)
+        about = {"kind": "evaluate", "part": part, "thorough": thorough, "batch": batch, "job": self._job}
+        requests = {name: packed({**about, "hospital": name}, payload) for name in self._names}
+        scores, problems = {}, []
+        for name, (reply, content) in self._ask(requests):
+            if reply["problem"] is None:
+                scores[name] = scores_from_bytes(content)
+            else:
+                problems.append(_error(reply["problem"]))
+        if problems:
+            raise problems[0]
+        return scores
+
+    def put_down(self, folder: Path, round_: int) -> None:
+        """The states that each actor has put down become those of `round_`."""
+        self._run = folder
+        if not round_ or not self._keeps_state:
+            return
+        for name, (last, is_working) in self._last.items():
+            source = state_folder(self._working if is_working else folder, name)
+            hand_on(source, last, state_folder(folder, name), round_)
+            self._last[name] = round_, False
+        self._drop_working()
+
+    def take_up(self, folder: Path, round_: int) -> None:
+        self._run = folder
+        self._last = dict.fromkeys(self._names, (round_, False))
+        self._drop_working()
+
+    def clear(self, folder: Path) -> None:
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+
+    def close(self) -> None:
+        """Flower and Ray end, and what was written for them goes."""
+        self._transport.close()
+        if self._own is not None:
+            self._own.cleanup()
+
+    @property
+    def _working(self) -> Path:
+        """States between two checkpoints: a checkpoint's own stay untouched until the next is whole."""
+        return self._place() / "working"
+
+    def _place(self) -> Path:
+        return self._run.absolute() if self._run is not None else self._private()
+
+    def _private(self) -> Path:
+        if self._own is None:
+            self._own = tempfile.TemporaryDirectory(prefix="silodp-cohort-")  # its owner's alone
+        return Path(self._own.name)
+
+    def _drop_working(self) -> None:
+        shutil.rmtree(self._working, ignore_errors=True)
+
+    def _ask(self, requests: Mapping[str, bytes]) -> Iterator[tuple[str, tuple[dict[str, Any], bytes]]]:
+        """Sends all, and yields each hospital's reply in their order, as soon as it can.
+
+        An actor that dies loses nothing but time: the same request has the same answer. Who has killed every
+        actor that was tried has a reply that says so.
+        """
+        waiting = {self._transport.send(name, request): name for name, request in requests.items()}
+        tries, again = dict.fromkeys(requests, 0), dict[str, float]()
+        came: dict[str, tuple[dict[str, Any], bytes]] = {}
+        for name in requests:
+            while name not in came:
+                now = time.monotonic()
+                for other in [other for other, at in again.items() if at <= now]:
+                    del again[other]
+                    waiting[self._transport.send(other, requests[other])] = other
+                delivery = self._transport.receive(min([_PATIENCE, *(at - now for at in again.values())]))
+                if delivery is None or (other := waiting.pop(delivery.ticket, "")) == "":
+                    continue
+                if delivery.content is not None:
+                    came[other] = unpacked(delivery.content)
+                    for line in came[other][0]["warnings"]:
+                        log.warning(line)
+                elif tries[other] < len(PAUSES):
+                    log.warning("%s: %s; it is asked again", other, delivery.problem)
+                    again[other] = time.monotonic() + PAUSES[tries[other]]
+                    tries[other] += 1
+                else:
+                    problem = ["Exception", f"no actor survived it ({delivery.problem})"]
+                    came[other] = {"problem": problem, "put_down": False, "warnings": []}, b""
+            yield name, came.pop(name)
+
+
+def _error(problem: tuple[str, str]) -> Exception:
+    """What the hospital raised, as far as it matters to whoever asked."""
+    kinds: dict[str, type[Exception]] = {"InputError": InputError, "ValueError": ValueError}
+    return kinds.get(problem[0], RuntimeError)(problem[1])

@@ -1,0 +1,167 @@
+"""A hospital in an actor of Ray: what `runs.cluster` asks for, done by the same `Hospital` as anywhere.
+
+The function `answer` keeps nothing that its next call hangs on: data and network are built once a process and
+could be built again, and what a hospital carries from round to round lies in the run folder, where the next
+actor finds it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from silodp.cohorts import Cohort, load_cohort
+from silodp.cohorts.cohort import Examples, HospitalData
+from silodp.engines.figures import parameters_from, scores_to_bytes
+from silodp.errors import InputError
+from silodp.experiment import ResolvedExperiment
+from silodp.facts import facts_of
+from silodp.hospital import Hospital
+from silodp.local.trainer import LocalTrainer
+from silodp.messages import RoundPlan
+from silodp.runs.build import Public, build_hospitals, build_trainer, derive, device_named
+from silodp.tasks import task_named
+from silodp.tensor_files import read_tensors
+
+log = logging.getLogger("silodp")
+
+
+@dataclass(frozen=True)
+class _Site:
+    """What this process answers from, for any hospital of one cohort."""
+
+    public: Public
+    trainer: LocalTrainer
+    cohort: Cohort
+    hospitals: dict[str, Hospital] = field(default_factory=dict)
+
+    def hospital(self, name: str) -> Hospital:
+        """With its images on the device from now on."""
+        if name not in self.hospitals:
+            (data,) = (one for one in self.cohort.hospitals if one.name == name)
+            self.hospitals[name] = build_hospitals(self.public, self.trainer, [data])[0]
+        return self.hospitals[name]
+
+
+def answer(request: bytes) -> bytes:
+    """What a hospital says to a request of `runs.cluster`; whatever goes wrong is in the reply."""
+    about, payload = unpacked(request)
+    reply: dict[str, Any] = {"problem": None, "put_down": False, "warnings": []}
+    content = b""
+    with _heard(reply["warnings"]):
+        try:
+            site = _site(json.dumps(about["job"]))
+            hospital = site.hospital(about["hospital"])
+            if about["kind"] == "plan":
+                content = _trained(site, hospital, about, payload, reply)
+            else:
+                parameters = parameters_from(payload, len(site.public.model)).to(site.trainer.device)
+                scores = hospital.evaluate(
+                    parameters, about["part"], thorough=about["thorough"], batch=about["batch"]
+                )
+                content = scores_to_bytes(scores)
+        except Exception as error:
+            kind = next(one for one in (InputError, ValueError, Exception) if isinstance(error, one))
+            said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            reply["problem"] = [kind.__name__, said]
+    return packed(reply, content)
+
+
+def _trained(
+    site: _Site, hospital: Hospital, about: Mapping[str, Any], payload: bytes, reply: dict[str, Any]
+) -> bytes:
+    """The contribution; the states are taken up before and put down after, whoever answers next."""
+    plan = RoundPlan.from_bytes(payload).to(site.trainer.device)
+    if plan.model != site.public.model.identity:
+        raise InputError(
+            f"plan: it is for another network than {platform.node()} builds; give it the same model.start"
+        )
+    run, last, working = Path(about["run"]), about["last"], Path(about["working"])
+    hospital.put_down(run, 0)  # the secret of its noise, where it has one and there is none yet
+    hospital.take_up(run, 0)
+    if last:
+        hospital.take_up(working if about["is_working"] else run, last)
+    try:
+        contribution, _ = hospital.answer(plan)
+    finally:  # one that failed may have moved on as well
+        hospital.put_down(working, plan.round)
+        reply["put_down"] = True
+    return contribution.to_bytes()
+
+
+@lru_cache(maxsize=1)
+def _site(job: str) -> _Site:
+    """Built once a process: the job is the same for all messages of a run."""
+    about = json.loads(job)
+    experiment = ResolvedExperiment.build(tomllib.loads(about["experiment"]))
+    torch.set_num_threads(experiment.threads or 1)  # sums depend on how they are divided
+    cohort = load_cohort(experiment.cohort) if about["cohort"] is None else read_cohort(Path(about["cohort"]))
+    if cohort.fingerprint() != about["fingerprint"]:
+        raise InputError(
+            f"cohort: {platform.node()} reads other images than the machine that started the run; put the "
+            "same files there, under the same path"
+        )
+    task, least = task_named(experiment.task), experiment.intermediaries.min_samples
+    facts = [facts_of(one, task, least) for one in cohort.hospitals]
+    public = derive(experiment, facts, device_named(about["device"]))
+    return _Site(public, build_trainer(public, cohort.hospitals), cohort)
+
+
+def write_cohort(path: Path, cohort: Cohort) -> None:
+    """A cohort that was made in Python, for `read_cohort` in other processes of this machine."""
+    hospitals = {
+        hospital.name: {
+            part: {name: value for name, value in vars(examples).items() if value is not None}
+            for part, examples in hospital.parts.items()
+        }
+        for hospital in cohort.hospitals
+    }
+    torch.save(hospitals, path)
+
+
+def read_cohort(path: Path) -> Cohort:
+    """Mapped, not read: processes of one machine share it."""
+    content = read_tensors(path, torch.device("cpu"), mmap=True)
+    return Cohort(
+        "custom",
+        tuple(
+            HospitalData(name, **{part: Examples(**tensors) for part, tensors in parts.items()})
+            for name, parts in content.items()
+        ),
+    )
+
+
+def packed(about: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    """A line of JSON, then the payload."""
+    return json.dumps(about).encode() + b"\n" + payload
+
+
+def unpacked(message: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, payload = message.partition(b"\n")
+    return json.loads(line), payload
+
+
+@contextmanager
+def _heard(lines: list[str]) -> Iterator[None]:
+    """Warnings of silodp go into `lines`: nobody reads an actor's log."""
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    listener = Listener(logging.WARNING)
+    log.addHandler(listener)
+    try:
+        yield
+    finally:
+        log.removeHandler(listener)
