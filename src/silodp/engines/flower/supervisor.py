@@ -70,7 +70,7 @@ class Supervisor:
         """Of the program, while it is up."""
         return self._process.pid if self._process and self._up.is_set() else None
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Returns when the program is up.
 
         Raises:
