@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import torch
 from conftest import blob_cohort
-from network import REHEARSAL, Federation, Killed, Network
+from network import REHEARSAL, Federation, Killed, Lost, Network
 from safetensors.torch import load_file
 
 import silodp.deploy.site as site_module
@@ -342,6 +342,30 @@ def test_an_old_answer_is_no_answer_to_a_new_question(
         figures.append([line["validation"] for line in RunFolder(folder).metrics()])
     assert figures[0] == figures[1]
     assert "hospital-0: a reply to something else than it was asked; it is asked again" in caplog.text
+
+
+@pytest.mark.parametrize("gone", [0.0, 5.0])
+def test_a_hospital_that_dies_with_a_message_is_asked_again_when_it_is_back(
+    gone: float, tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
+    """Not at the deadline, which may be a day away; even where nobody noticed that it was gone."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    network = hospitals.network()
+    taken: list[float] = []
+
+    def handle(sealed: bytes) -> bytes:
+        if not taken and b'"kind": "plan"' in sealed:
+            taken.append(network.clock.now)
+            network.waiting.append((1e9, "never", "hospital-1", sealed))
+            raise Lost
+        return hospitals.sites["hospital-1"].handle(sealed)
+
+    network.handlers = {**network.handlers, "hospital-1": handle}
+    network.away = lambda name: name == "hospital-1" and bool(taken) and network.clock.now < taken[0] + gone
+    asked = tiny.change(deployment__deadline=86400.0)
+    run = run_deployed(asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    assert network.clock.now - taken[0] < (60 if gone else 200)
+    assert_all_is_right(run.folder, hospitals, undisturbed)
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:

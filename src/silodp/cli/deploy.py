@@ -169,7 +169,7 @@ def run(
     from silodp.deploy.programs import connect
     from silodp.deploy.run import resume_deployed, run_deployed
 
-    coordinator = connect(folder, patience)
+    coordinator = connect(folder, patience, loaded.deployment.deadline)
     with (
         closing(coordinator.transport),
         nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,

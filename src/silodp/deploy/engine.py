@@ -22,7 +22,6 @@ from silodp.deploy.journal import Journal
 from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
-from silodp.files import private_open, to_json
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
 from silodp.tasks.scores import Scores
@@ -30,6 +29,7 @@ from silodp.tasks.scores import Scores
 log = logging.getLogger("silodp")
 
 AGAIN = 1.0  # seconds until a hospital that is not connected, or whose message was lost, is tried again
+PATIENCE = 60.0  # seconds until one that is silent is asked again; then twice as many, and so on
 Content = TypeVar("Content")
 
 
@@ -124,7 +124,9 @@ class Remote:
         """Asks hospitals and hands each proper answer to `take`; returns the refusals, by hospital.
 
         A message that is lost, changed on the way or answered by somebody else is sent again until the
-        deadline; whoever has then not answered is in neither.
+        deadline, as it is to a hospital that went away and came back, or that is silent for long: a site
+        answers the same request with the same bytes, however often it comes. Whoever has not answered by
+        the deadline is in neither.
 
         Args:
             take: called once a hospital; raises InputError where an answer is not one.
@@ -135,28 +137,39 @@ class Remote:
         }
         end = self._clock() + (self._deadline if seconds is None else seconds)
         waiting: dict[str, str] = {}  # ticket → hospital
-        due = dict.fromkeys(hospitals, 0.0)  # when to send, of those who have no message under way
+        due = dict.fromkeys(hospitals, 0.0)  # when to send next, of those who have not answered
+        pauses = dict.fromkeys(hospitals, PATIENCE)
         refusals: dict[str, str] = {}
+        lost: set[str] = set()  # hospitals that went away with a message
+        looked = self._clock()
         try:
-            while (now := self._clock()) < end and (due or waiting):
+            while (now := self._clock()) < end and due:
+                if now - looked >= AGAIN:
+                    looked, online = now, self._transport.connected()
+                    for name in {*waiting.values()} - online:
+                        lost.add(name)
+                    for name in lost & online:  # back, and what it had is gone with the one who had it
+                        due[name] = min(due.get(name, end), now)
+                        lost.discard(name)
                 for name in [name for name, at in due.items() if at <= now]:
                     try:
                         waiting[self._transport.send(name, sealed[name])] = name
-                        del due[name]
+                        due[name], pauses[name] = now + pauses[name], 2 * pauses[name]
                     except Unreachable:
                         due[name] = now + AGAIN
-                upcoming = min([end, *due.values()])
-                delivery = self._transport.receive(max(0.01, min(AGAIN, upcoming - now)))
-                if delivery is None or (name := waiting.pop(delivery.ticket, "")) == "":
+                pause = min([AGAIN, end - now, *(at - now for at in due.values())])
+                delivery = self._transport.receive(max(0.01, pause))
+                if delivery is None or (name := waiting.pop(delivery.ticket, "")) not in due:
                     continue
                 try:
                     if delivery.content is None:
                         raise InputError(delivery.problem)
-                    reply = self._opened(name, sealed[name], delivery.content)
-                    take(name, reply)
+                    take(name, self._opened(name, sealed[name], delivery.content))
+                    del due[name]
                 except Refused as refused:
                     refusals[name] = str(refused)
-                    self._note_refusal(name, kind, str(refused))
+                    del due[name]
+                    log.warning("%s refuses: %s", name, refused)
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
                     due[name] = self._clock() + AGAIN
@@ -164,14 +177,6 @@ class Remote:
             for ticket in waiting:
                 self._transport.forget(ticket)
         return refusals
-
-    def _note_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
-        log.warning("%s refuses: %s", name, reason)
-        if self._refusals is None:
-            return
-        said = {"time": round(time.time(), 3), "hospital": name, "asked": kind, "reason": reason}
-        with suppress(OSError), private_open(self._refusals, "a") as file:
-            file.write(to_json(said) + "\n")
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""

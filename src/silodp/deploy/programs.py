@@ -109,8 +109,13 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
         stop.wait()
 
 
-def connect(folder: Path, patience: float = 600.0) -> Coordinator:
-    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys."""
+def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> Coordinator:
+    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys.
+
+    Args:
+        patience: seconds in which all hospitals must answer before round one.
+        deadline: of a round; a message that is older is handed to nobody, who would train for nothing.
+    """
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
     from silodp.deploy.status import REFUSALS
@@ -123,7 +128,10 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
         raise InputError(
             f"{place / ROSTER}: the keys of {missing} are missing; take them in with `silodp deploy admit`"
         )
-    grid = GridSettings(f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret")
+    grid = GridSettings(
+        f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret",
+        ttl=max(patience, deadline),
+    )  # fmt: skip
     nodes = {member.name: member.node for member in roster.hospitals}
     return Coordinator(
         FlowerTransport(grid, nodes),
