@@ -23,7 +23,7 @@ class HospitalFacts:
         shape: of an image: channels, height, width.
         storage: the images' type, such as "uint8".
         target: whether images are segmented or classified.
-        outputs: how many masks an image has, or how many classes the labels show.
+        outputs: how many masks an image has, or how many classes there are, or else how many its labels show.
         whole_patients: whether it is known whose each training image is.
         most_intermediaries: the largest v that it has images and patients for.
     """
@@ -69,8 +69,15 @@ class HospitalFacts:
         return facts
 
 
-def facts_of(hospital: HospitalData, task: Task, min_samples: int) -> HospitalFacts:
-    """The facts of a checked hospital; `min_samples`: how many images an intermediary has at least."""
+def facts_of(
+    hospital: HospitalData, task: Task, min_samples: int, classes: int | None = None
+) -> HospitalFacts:
+    """The facts of a checked hospital.
+
+    Args:
+        min_samples: how many images an intermediary has at least.
+        classes: how many there are, where that is agreed on: then nobody's labels are looked at for it.
+    """
     train = hospital.train
     channels, height, width = train.images.shape[1:]
     return HospitalFacts(
@@ -81,7 +88,7 @@ def facts_of(hospital: HospitalData, task: Task, min_samples: int) -> HospitalFa
         shape=(channels, height, width),
         storage=str(train.images.dtype).removeprefix("torch."),
         target=task.target,
-        outputs=task.outputs(train.targets),
+        outputs=classes or task.outputs(train.targets),
         whole_patients=train.patients is not None,
         most_intermediaries=most_intermediaries(len(train), min_samples, train.patients),
     )

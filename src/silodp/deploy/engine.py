@@ -204,13 +204,14 @@ class Remote:
     def evaluate(
         self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
     ) -> dict[str, Scores]:
-        """The figures of those hospitals that let them out; empty where none does."""
+        """The figures of those hospitals that are there and let them out; empty where none does."""
         scores: dict[str, Scores] = {}
 
         def take(name: str, reply: Reply) -> None:
             scores[name] = scores_from_bytes(reply.payload)
 
-        asked = [name for name in self._roster if name in self.figures_from]
+        there = self._transport.connected() & self.figures_from  # a round does not wait for figures
+        asked = [name for name in self._roster if name in there]
         about = {"part": part, "thorough": thorough, "batch": batch}
         refusals = self.ask("evaluate", asked, take, about, parameters_to_bytes(parameters))
         self.figures_from -= refusals.keys()

@@ -44,7 +44,7 @@ from silodp.deploy.limits import Limits
 from silodp.deploy.status import HEARD, REFUSALS, noise_shares
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.facts import facts_of
+from silodp.facts import HospitalFacts, facts_of
 from silodp.files import parse_json, private_folder, private_open, read_plain, to_json, write_atomically
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
@@ -142,10 +142,12 @@ class Site:
         """What the coordinator may know of the data, for an experiment."""
         experiment = _experiment_of(request.about.get("experiment"))
         refuse_undeployable(experiment)
-        facts = facts_of(
-            self._images(experiment), task_named(experiment.task), experiment.intermediaries.min_samples
-        )
+        facts = self._facts_of(experiment, self._images(experiment))
         return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}
+
+    def _facts_of(self, experiment: Experiment, data: HospitalData) -> HospitalFacts:
+        rule, classes = experiment.intermediaries, experiment.cohort.classes
+        return facts_of(data, task_named(experiment.task), rule.min_samples, classes)
 
     def _agree(self, request: Request) -> dict[str, str]:
         """Signs an agreement that holds; the same one again is signed again."""
@@ -179,8 +181,7 @@ class Site:
                 "hospital takes part with privacy.entropy = system only (limits.seeded_noise)"
             )
         data = self._images(experiment)
-        own = facts_of(data, task_named(experiment.task), experiment.intermediaries.min_samples)
-        if own not in agreement.facts:
+        if self._facts_of(experiment, data) not in agreement.facts:
             raise InputError(f"agreement: what it says of {self.name} is not what its data are")
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:

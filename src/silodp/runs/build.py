@@ -201,7 +201,8 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
     task = task_named(experiment.task)
     refuse_other_targets(cohort, task)
-    facts = [facts_of(one, task, experiment.intermediaries.min_samples) for one in cohort.hospitals]
+    known = experiment.intermediaries.min_samples, experiment.cohort.classes
+    facts = [facts_of(one, task, *known) for one in cohort.hospitals]
     experiment = rehearsed(experiment, facts, device, own.get("on_trial"))
     public = derive(experiment, facts, place, model, cohort.about.get("simulated"))
     trainer = build_trainer(public, cohort.hospitals)
