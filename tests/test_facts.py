@@ -1,4 +1,4 @@
-"""What a federation knows of a hospital: counts and shapes, and no more of the labels than nobody agreed on."""
+"""What a federation knows of a hospital: counts and shapes, and of labels only what nobody agreed on."""
 
 import json
 

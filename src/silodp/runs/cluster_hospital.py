@@ -112,7 +112,7 @@ def _site(job: str) -> _Site:
             "same files there, under the same path"
         )
     task, least = task_named(experiment.task), experiment.intermediaries.min_samples
-    facts = [facts_of(one, task, least) for one in cohort.hospitals]
+    facts = [facts_of(one, task, least, experiment.cohort.classes) for one in cohort.hospitals]
     public = derive(experiment, facts, device_named(about["device"]))
     return _Site(public, build_trainer(public, cohort.hospitals), cohort)
 
