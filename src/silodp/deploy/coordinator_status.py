@@ -123,7 +123,7 @@ def coordinator_status(folder: Path) -> CoordinatorStatus:
         "refusals": read_refusals(place / "log" / REFUSALS),
         "needs": [],
     }
-    status["needs"] = list(_needs(status, folder, path))
+    status["needs"] = list(_needs(status, place, path))
     return status
 
 
