@@ -129,6 +129,10 @@ def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_b
         1,
     )
     assert f"{show_epsilon(status['run']['budget']['spent'])} of it is spent" in browser.text("#rounds")
+    assert (
+        f"{show_epsilon(status['run']['against']['coordinator'])} against this coordinator"
+        in browser.text("#rounds")
+    )
     assert "stands still after round 2 of 3" in browser.text("#needs")
     assert browser.texts("#hospitals tbody th") == [one["name"] for one in status["hospitals"]]
     assert "This page itself shows what no ε covers: Dice on validation images, by hospital" in browser.text(

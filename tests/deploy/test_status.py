@@ -95,6 +95,7 @@ def test_a_finished_run_from_both_sides(
     assert [(one["round"], one["hospital"], one["intermediary"]) for one in here["by_round"]] == [
         pytest.approx(row) for row in read_statement(folder).by_round
     ]
+    assert here["against"] == pytest.approx(said[NAME]["epsilon"]), "as each hospital counts it"
     assert here["budget"] is not None
     assert here["budget"]["spent"] == pytest.approx(4.0, rel=1e-3)
     assert all(one["mean"] is None and not one["hospitals"] for one in here["by_round"]), "they keep figures"
