@@ -13,7 +13,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,15 @@ def experiment() -> Experiment:
             "clipping": {"bound": 0.5},
         }
     )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium; see `browser.Browser`."""
+    from browser import started  # takes a moment to import, and few tests need it
+
+    with started(tmp_path_factory.mktemp("browser")) as found:
+        yield found
 
 
 def command_line(

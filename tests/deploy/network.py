@@ -2,14 +2,16 @@
 what can go wrong on the way."""
 
 import random
+import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from silodp import Cohort, Experiment
 from silodp.cohorts.cohort import HospitalData
+from silodp.deploy.kit import init
 from silodp.deploy.limits import Limits
 from silodp.deploy.run import Coordinator
 from silodp.deploy.site import Site
@@ -131,3 +133,18 @@ class Federation:
     def coordinator(self, network: Network) -> Coordinator:
         roster = {name: key.public_key() for name, key in self.keys.items()}
         return Coordinator(network, self.key, roster, clock=network.clock.monotonic)
+
+    def kit(self, folder: Path) -> Path:
+        """A kit of these hospitals, whose files the sites write; nothing is at its SuperLink's port."""
+        init(folder, list(self.sites))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            path, port = folder / "coordinator" / "coordinator.toml", free.getsockname()[1]
+        path.write_text(path.read_text().replace("18443", str(port)))
+        for name in self.sites:
+            (folder / "hospitals" / name / "state").symlink_to(self.folder / name)
+        (folder / "coordinator" / "log").mkdir()
+        return folder
+
+    def coordinator_of(self, kit: Path, network: Network) -> Coordinator:
+        return replace(self.coordinator(network), refusals=kit / "coordinator" / "log" / "refusals.jsonl")

@@ -31,8 +31,8 @@ def show_status(status: SiteStatus | CoordinatorStatus) -> None:
         console.print(f"{status['name']} at {status['address']}: {view['lead']}")
         for name, value, remark in view["tiles"]:
             console.print(f"  {name}: {value}" + (f" ({remark})" if remark else ""))
-        if view["budget"]:
-            console.print(view["budget"])
+        for sentence in filter(None, (view["against"], view["budget"])):
+            console.print(sentence)
         _print(console, view["hospitals"], ("Statement at the end", "Signed the agreement"))
         if status["run"] and status["run"]["absences"]:
             last = status["run"]["absences"][0]

@@ -12,11 +12,19 @@ from typing import Any, Literal, TypedDict
 
 from silodp.deploy.config import CoordinatorSettings, coordinator_folder, read_coordinator
 from silodp.deploy.roster import ROSTER, Roster, read_roster
-from silodp.deploy.status import REFUSALS, Refusal, epsilon_of, read_refusals
+from silodp.deploy.status import (
+    REFUSALS,
+    Against,
+    Refusal,
+    epsilon_of,
+    noise_shares,
+    read_refusals,
+    seen_by,
+)
 from silodp.errors import InputError, printable
 from silodp.experiment import ResolvedExperiment
 from silodp.files import is_held, read_json
-from silodp.privacy.events import Neighbours, Unit
+from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import not_covered
@@ -85,6 +93,7 @@ class RunStatus(TypedDict):
     delta: float
     withdrawn: str  # why an intermediary has no ε of its own
     budget: Budget | None
+    against: Against  # ε for a hospital, by who looks
     headline: str  # name of the metric
     by_round: list[RoundStatus]
     absences: list[Absence]  # the last ones, newest first
@@ -123,7 +132,7 @@ def coordinator_status(folder: Path) -> CoordinatorStatus:
         "refusals": read_refusals(place / "log" / REFUSALS),
         "needs": [],
     }
-    status["needs"] = list(_needs(status, folder, path))
+    status["needs"] = list(_needs(status, place, path))
     return status
 
 
@@ -173,7 +182,8 @@ def _newest(runs: Path) -> Path | None:
 
 def _run(path: Path, metrics: list[RoundRecord]) -> RunStatus:
     experiment, files = read_experiment(path), RunFolder(path)
-    summary = files.summary()
+    summary, ledger = files.summary(), path / "ledger.jsonl"
+    events = tuple(read_ledger(ledger).events) if ledger.exists() else ()
     headline = task_named(experiment.task).headline
     done = metrics[-1]["round"] if metrics else 0
     state: State = "at work" if is_held(path / ".lock") else "interrupted"
@@ -194,7 +204,8 @@ def _run(path: Path, metrics: list[RoundRecord]) -> RunStatus:
         "answered": _answered(path) if state == "at work" else None,
         "delta": experiment.delta,
         "withdrawn": epsilon["withdrawn"] if epsilon else "",
-        "budget": _budget(path, experiment),
+        "budget": _budget(events, experiment),
+        "against": seen_by(events, experiment.delta, noise_shares(experiment, range(experiment.hospitals))),
         "headline": headline,
         "by_round": [_round(record, headline) for record in metrics],
         "absences": absences[: -MOST_ABSENCES - 1 : -1],
@@ -215,12 +226,10 @@ def _round(record: RoundRecord, headline: str) -> RoundStatus:
     }
 
 
-def _budget(path: Path, experiment: ResolvedExperiment) -> Budget | None:
-    limit, ledger = experiment.budget, path / "ledger.jsonl"
-    if limit is None:
+def _budget(events: tuple[Event, ...], experiment: ResolvedExperiment) -> Budget | None:
+    if (limit := experiment.budget) is None:
         return None
     delta = limit.delta or experiment.delta
-    events = tuple(read_ledger(ledger).events) if ledger.exists() else ()
     return {
         "epsilon": limit.epsilon,
         "delta": delta,

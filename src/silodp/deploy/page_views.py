@@ -53,15 +53,16 @@ def coordinator_view(status: CoordinatorStatus) -> dict[str, Any]:
         "charts": [],
         "missing": [],
         "budget": "",
+        "against": "",
         "hospitals": _hospitals(hospitals),
         "absences": [],
         "refusals": _refusals(status["refusals"]),
         "shown": [],
     }
-    return view | _of_run(run, view["tiles"]) if run else view
+    return view | _of_run(run, hospitals, view["tiles"]) if run else view
 
 
-def _of_run(run: RunStatus, tiles: list[Tile]) -> dict[str, Any]:
+def _of_run(run: RunStatus, hospitals: list[HospitalStatus], tiles: list[Tile]) -> dict[str, Any]:
     last = run["by_round"][-1] if run["by_round"] else None
     name, done, planned = metric(run["headline"]).name, run["done"], run["rounds"]
     more: list[Tile] = [("Rounds", str(done), f"of {planned}")]
@@ -73,7 +74,9 @@ def _of_run(run: RunStatus, tiles: list[Tile]) -> dict[str, Any]:
         more.append((f"ε for a{'n' * (unit == 'intermediary')} {unit}", show_epsilon(spent), remark))
     figures = last is not None and bool(last["hospitals"])
     if last and figures:
-        more.append((f"{name} on validation images", shown(last["mean"]), "mean over hospitals"))
+        told, every = len(last["hospitals"]), len(hospitals)
+        whose = "mean over hospitals" if told == every else f"mean over the {told} of {every} that let it out"
+        more.append((f"{name} on validation images", shown(last["mean"]), whose))
     shown_here = ["which hospital was absent when"]
     if any(one["hospitals"] for one in run["by_round"]):
         shown_here.insert(0, f"{name} on validation images, by hospital")
@@ -89,6 +92,7 @@ def _of_run(run: RunStatus, tiles: list[Tile]) -> dict[str, Any]:
         "under_way": _under_way(run),
         "charts": charts,
         "missing": missing,
+        "against": _against(run),
         "absences": run["absences"],
         "shown": shown_here,
         "not_covered": run["not_covered"],
@@ -110,6 +114,20 @@ def _limit(run: RunStatus) -> BudgetSettings | None:
         return None
     return BudgetSettings(
         epsilon=budget["epsilon"], delta=budget["delta"], unit=budget["unit"], neighbours=budget["neighbours"]
+    )
+
+
+def _against(run: RunStatus) -> str:
+    """The ε of a hospital by who looks."""
+    if not run["by_round"]:
+        return ""
+    seen = run["against"]
+    outside, coordinator = show_epsilon(seen["outside"]), show_epsilon(seen["coordinator"])
+    return (
+        f"For a hospital ε is {outside} against whoever gets the model and followed the training, "
+        f"{coordinator} against this coordinator, who sees contributions on their way, and "
+        f"{show_epsilon(seen['another_hospital'])} against another hospital."
+        + (" ∞ is no guarantee at all." if "∞" in (outside, coordinator) else "")
     )
 
 

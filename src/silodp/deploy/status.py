@@ -18,7 +18,7 @@ from silodp.errors import InputError, printable
 from silodp.experiment import Experiment
 from silodp.files import is_held, parse_json, read_json
 from silodp.privacy.accountants import figure
-from silodp.privacy.adversaries import Adversaries, against
+from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.ledger import read_ledger
 
@@ -143,7 +143,6 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
         raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
     plans = set((place / "plans").read_text().split()) if (place / "plans").exists() else set()
     mine = tuple(event for event in events if event.digest in plans)
-    seen = _against(mine, delta, shares)
     answered, last = place / "answered", 0
     if answered.exists():
         header = _first_line(answered)
@@ -153,11 +152,7 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
         "experiment": experiment.name,
         "rounds": experiment.rounds,
         "last_round": last,
-        "epsilon": {
-            "outside": finite(seen.outside),
-            "coordinator": finite(seen.coordinator),
-            "another_hospital": finite(seen.another_hospital),
-        },
+        "epsilon": seen_by(mine, delta, shares),
         "delta": delta,
         "agreed": path.stat().st_mtime,
         "answered": answered.stat().st_mtime if answered.exists() else None,
@@ -210,8 +205,14 @@ def _first_line(path: Path) -> bytes:
 
 
 @lru_cache(maxsize=64)  # a page asks every other second, and ε changes once a round
-def _against(events: tuple[Event, ...], delta: float, shares: int) -> Adversaries:
-    return against(events, delta, shares)
+def seen_by(events: tuple[Event, ...], delta: float, shares: int) -> Against:
+    """ε against each adversary; `shares`: see `noise_shares`. Shared by all who ask: do not change it."""
+    seen = against(events, delta, shares)
+    return {
+        "outside": finite(seen.outside),
+        "coordinator": finite(seen.coordinator),
+        "another_hospital": finite(seen.another_hospital),
+    }
 
 
 @lru_cache(maxsize=64)

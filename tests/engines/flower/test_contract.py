@@ -91,6 +91,7 @@ def test_a_class_still_has_what_is_called(kind: Any, names: str) -> None:
         (flower.PushAppMessagesRequest, "messages_list message_object_trees"),
         (flower.RegisterNodeRequest, "public_key name"),
         (flower.StartRunRequest, "fab"),
+        (flower.ListNodesRequest, ""),
     ],
 )
 def test_a_request_still_has_its_fields(message: Any, fields: str) -> None:

@@ -20,6 +20,7 @@ from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
 from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.proxy import FLEET_PATHS
+from silodp.engines.flower.superlink import online
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
 
@@ -306,6 +307,7 @@ def test_a_link_that_is_stopped_signs_off_and_joins_again_at_once(
 ) -> None:
     stage.end("alpha", signal.SIGTERM)
     assert "alpha" not in transport.connected()
+    assert online(stage.settings.address, stage.folder / "ca.crt", stage.roster) == {*HOSPITALS} - {"alpha"}
     assert "signed off; PyTorch was not imported" in stage.log("alpha")
     stage.link("alpha")
     until(lambda: "alpha" in transport.connected(), "alpha is back")
