@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from conftest import blob_cohort
 
+import silodp.pretraining.hospitals
 import silodp.runs.rehearsal
 from silodp import Experiment, InputError
 from silodp.models import ModelSettings
@@ -18,6 +19,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """With a start from shapes, and few trials."""
     network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
     write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
+    monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 24)
     monkeypatch.setattr(silodp.runs.rehearsal, "RATES", (0.01, 0.1))
     monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
     monkeypatch.setattr(silodp.runs.rehearsal, "ROUNDS", (1, 2))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from silodp.cohorts.synthetic import random_stream
-from silodp.pretraining.kinds import SLICES, Generated, draw_images, generated
+from silodp.pretraining.kinds import Generated, draw_images, generated
 from silodp.pretraining.randomise import Style, randomise
 
 if TYPE_CHECKING:
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 STREAM = 5  # keeps these random streams apart from the generators'
 BEYOND = 1.25  # so far the world's zoom may leave what the start was trained on
+CONTRAST = 1.0  # a world's grey values may be any map of the generator's, whatever the start has met
 REDRAWN = 0.04  # of the image's width: so far annotators may draw outlines inside or outside of ours
-FOR_TEST = 48  # images of each hospital
+OVERLOOKED = 0.5  # of what is looked for, the smallest first: so much annotators may leave out
+SCAN = 24  # slices of a patient: few patients of many slices each, as hospitals have
+FOR_TEST = 96  # images of each hospital
 
 
 def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channels: int, seed: int) -> Cohort:
@@ -34,9 +37,9 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
     from silodp.cohorts.cohort import Cohort, HospitalData
 
     kind = generated(name)
-    patients = [[math.ceil(count / SLICES) for count in (size, FOR_TEST, FOR_TEST)] for size in sizes]
+    patients = [[math.ceil(count / SCAN) for count in (size, FOR_TEST, FOR_TEST)] for size in sizes]
     images, masks = draw_images(
-        kind, SLICES * sum(map(sum, patients)), image_size, 10_000 + seed, lambda done, of: None
+        kind, SCAN * sum(map(sum, patients)), image_size, 10_000 + seed, lambda done, of: None, SCAN
     )
     images, masks = _in_one_world(images, masks, kind, image_size, seed)
     targets = masks if kind.task == "segmentation" else masks.amax((1, 2, 3)).long()
@@ -45,9 +48,9 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
     for number, (size, counts) in enumerate(zip(sizes, patients, strict=True), start=1):
         parts = []
         for most, count in zip((size, FOR_TEST, FOR_TEST), counts, strict=True):
-            mine = slice(first, first + min(most, SLICES * count))
+            mine = slice(first, first + min(most, SCAN * count))
             parts.append(_examples(images[mine], targets[mine]))
-            first += SLICES * count
+            first += SCAN * count
         members.append(HospitalData(f"generated-{number:02d}", *parts))
     return Cohort(f"generated {name}", tuple(members))
 
@@ -57,7 +60,7 @@ def _examples(images: Tensor, targets: Tensor) -> Examples:
 
     from silodp.cohorts.cohort import Examples
 
-    return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SLICES)
+    return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SCAN)
 
 
 def _in_one_world(
@@ -73,6 +76,7 @@ def _in_one_world(
     style: Style = replace(
         usual,
         zoom=(zoom / 1.15, zoom * 1.15),
+        contrast=CONTRAST,
         one_contrast=True,
         texture=usual.texture / 2,
         noise=usual.noise / 2,
@@ -81,6 +85,7 @@ def _in_one_world(
     redrawn = rng.uniform(-REDRAWN, REDRAWN)
     # One curve for the whole world: the same chance is drawn for every part of the images.
     curve = int(rng.integers(2**62))
+    overlooked = rng.uniform(0, OVERLOOKED)
     seen, truth = [], []
     for part in torch.split(torch.arange(len(images)), 256):
         pictures, moved = randomise(
@@ -88,7 +93,17 @@ def _in_one_world(
         )
         seen.append(((pictures + 1) * 127.5).round().byte())
         truth.append(_redraw(moved, redrawn * size).byte() if kind.task == "segmentation" else moved.byte())
-    return torch.cat(seen), torch.cat(truth)
+    found = torch.cat(truth)
+    return torch.cat(seen), found if kind.task == "segmentation" else _overlook(found, overlooked)
+
+
+def _overlook(masks: Tensor, share: float) -> Tensor:
+    """Masks without those of the smallest finds, so many of all that show one: annotators' idea of a find."""
+    sizes = masks.flatten(1).sum(1).float()
+    if not (sizes > 0).any():
+        return masks
+    called = sizes >= sizes[sizes > 0].quantile(share)
+    return masks * called[:, None, None, None]
 
 
 def _redraw(masks: Tensor, pixels: float) -> Tensor:

@@ -23,7 +23,7 @@ from silodp.pretraining.shapes import draw_shapes
 if TYPE_CHECKING:
     from torch import Tensor
 
-SLICES = 8  # of a made-up patient
+SLICES = 8  # of a made-up patient, for starts: many patients teach more than many slices of each
 Drawn = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 """A patient's images and masks of what is looked for, both (n, 1, s, s); an image's class is whether it has
 any."""
@@ -37,7 +37,7 @@ class Generated:
         about: what they show, in words.
         task: that a start from them is for.
         drawn_at: pixels that they are drawn with, for pictures of 96; others in proportion.
-        draw: one patient, from (number, size, seed).
+        draw: one patient, from (number, size, seed, slices).
         style: how they are changed each time they are seen.
     """
 
@@ -48,21 +48,21 @@ class Generated:
     style: Style
 
 
-def _pelvis(number: int, size: int, seed: int) -> Drawn:
-    patient = Patient(number % len(SITES), number, SLICES)
+def _pelvis(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
+    patient = Patient(number % len(SITES), number, slices)
     return draw_mri_patient(patient, image_size=size, seed=seed)
 
 
-def _head(number: int, size: int, seed: int) -> Drawn:
+def _head(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
     # A scanner of its own for every patient.
-    patient = Patient(number, number, SLICES, bleeding=bool(random_stream(seed, 4, number).random() < 0.6))
+    patient = Patient(number, number, slices, bleeding=bool(random_stream(seed, 4, number).random() < 0.6))
     images, labels, cover = draw_ct_with_bleed(patient, image_size=size, channels=1, seed=seed)
     masks = ((cover > 0.5) & (labels[:, None, None] > 0)).astype(np.uint8)[:, None]
     return clutter(random_stream(seed, 6, number), images, masks), masks
 
 
-def _shapes(number: int, size: int, seed: int, lesions: bool = False) -> Drawn:
-    drawings = [draw_shapes(SLICES * number + one, image_size=size, seed=seed) for one in range(SLICES)]
+def _shapes(number: int, size: int, seed: int, slices: int = SLICES, lesions: bool = False) -> Drawn:
+    drawings = [draw_shapes(slices * number + one, image_size=size, seed=seed) for one in range(slices)]
     return np.stack([one[0] for one in drawings]), np.stack([one[2 if lesions else 1] for one in drawings])
 
 
@@ -118,21 +118,27 @@ def generated(name: str) -> Generated:
 
 
 def draw_images(
-    kind: Generated, images: int, image_size: int, seed: int, on_drawn: Callable[[int, int], None]
+    kind: Generated,
+    images: int,
+    image_size: int,
+    seed: int,
+    on_drawn: Callable[[int, int], None],
+    slices: int = SLICES,
 ) -> tuple[Tensor, Tensor]:
     """At least `images` bytes (n, 1, s, s), patient after patient, and their masks; on all cores.
 
     Args:
         image_size: that the network will see; drawn larger where the style zooms in.
         on_drawn: told how many patients of how many are drawn.
+        slices: of each patient.
     """
     import torch
 
     size = min(256, max(32, round(image_size * kind.drawn_at / 96)))
-    patients = -(-images // SLICES)
+    patients = -(-images // slices)
     drawings = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        draw = partial(kind.draw, size=size, seed=seed)
+        draw = partial(kind.draw, size=size, seed=seed, slices=slices)
         for done, drawing in enumerate(pool.map(draw, range(patients)), start=1):
             drawings.append(drawing)
             on_drawn(done, patients)
