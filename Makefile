@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test browser clean
+.PHONY: demo test programs clean
 
 # One stamp for both targets: the package, its dev tools, and the pin on PyTorch.
 .venv/.installed: pyproject.toml constraints.txt
@@ -17,19 +17,20 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/silodp demo
 
-# Pages are tested in Debian's Chromium; without it they would go untested, so it is asked for.
-BROWSER := chromium chromium-driver
-browser:
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi; \
+# Pages are tested in Debian's Chromium, a deployment behind its nginx; without them they would go untested.
+PROGRAMS := chromium chromium-driver nginx-light
+programs:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	  && PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ]; then become=; elif command -v sudo >/dev/null; then become=sudo; else become=none; fi; \
 	if [ "$$become" != none ] && command -v apt-get >/dev/null \
-	  && $$become apt-get update && $$become apt-get install -y --no-install-recommends $(BROWSER); then exit 0; fi; \
-	echo "make: the tests need chromium and chromedriver, which could not be installed here;" \
-	  "install Debian's packages $(BROWSER), or what your system calls them, and run make again" >&2; exit 1
+	  && $$become apt-get update && $$become apt-get install -y --no-install-recommends $(PROGRAMS); then exit 0; fi; \
+	echo "make: the tests need chromium, chromedriver and nginx, which could not be installed here;" \
+	  "install Debian's packages $(PROGRAMS), or what your system calls them, and run make again" >&2; exit 1
 
 # Tests start many processes: each would compile the package again where the environment forbids to keep it.
 test: export PYTHONDONTWRITEBYTECODE =
-test: .venv/.installed-dev browser
+test: .venv/.installed-dev programs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

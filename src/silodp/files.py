@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -124,6 +125,24 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
     except RecursionError:
         raise ValueError("brackets within brackets without end") from None
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds a lock on a file (`flock`), this process included; False where it is not there.
+
+    For a moment it takes a shared lock itself: whoever begins just then is told to try again.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:

@@ -22,6 +22,10 @@ class Killed(BaseException):
     """The process that was at work is gone."""
 
 
+class Lost(Exception):
+    """Whoever had the message is gone, and nobody is told."""
+
+
 @dataclass
 class Clock:
     """Time that passes only where somebody waits."""
@@ -77,7 +81,11 @@ class Network:
             self.waiting.remove(one)
             at, ticket, hospital, message = one
             self.clock.now = max(self.clock.now, at)
-            for content in self.mishap(hospital, message, self.handlers[hospital](message)):
+            try:
+                reply = self.handlers[hospital](message)
+            except Lost:
+                continue
+            for content in self.mishap(hospital, message, reply):
                 self.ready.append(Delivery(ticket, content, "" if content is not None else "lost on the way"))
 
     def forget(self, ticket: str) -> None:

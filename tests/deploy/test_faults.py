@@ -10,12 +10,13 @@ from unittest import mock
 import pytest
 import torch
 from conftest import blob_cohort
-from network import REHEARSAL, Federation, Killed, Network
+from network import REHEARSAL, Federation, Killed, Lost, Network
 from safetensors.torch import load_file
 
 import silodp.deploy.site as site_module
 from silodp import Experiment
 from silodp.deploy.engine import Remote
+from silodp.deploy.envelope import open_reply, seal
 from silodp.deploy.journal import Journal
 from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.errors import InputError
@@ -162,6 +163,24 @@ def test_a_coordinator_killed_anywhere_goes_on(
     assert_all_is_right(folder, hospitals, undisturbed if entropy == "seed" else None)
 
 
+@pytest.mark.parametrize("who", ["hospital-0", "hospital-2"])
+def test_who_counts_in_a_round_is_settled_before_its_noise_is_drawn(
+    who: str, tiny: Experiment, tmp_path: Path
+) -> None:
+    """Killed with a release in the ledger; whoever is away, or back, when it goes on makes no second one."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    asked = tiny.change(privacy__entropy="system", deployment={"deadline": 5.0, "min_hospitals": 2})
+    network, folder = hospitals.network(), tmp_path / "run"
+    with dying(RunFolder, "save_checkpoint", "before", calls=3, only=folder), pytest.raises(Killed):
+        run_deployed(asked, hospitals.coordinator(network), out=folder, device="cpu")
+    later = hospitals.network(away=lambda name: name == who)
+    resume_deployed(folder, hospitals.coordinator(later), device="cpu")
+    events = read_ledger(folder / "ledger.jsonl").events
+    assert [event.round for event in events if event.released == "model update"] == [1, 2, 3]
+    absent = [list(line["absent"]) for line in RunFolder(folder).metrics()]
+    assert absent == [[], [], [who]]
+
+
 @contextmanager
 def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator[None]:
     """The process ends at the n-th call of a method on something that lies in `only`."""
@@ -269,6 +288,84 @@ def test_with_too_few_hospitals_a_round_waits_and_says_so(
     assert network.clock.now >= 200
     assert "waits for hospital-2; 2 of 3 hospitals have answered and 3 must" in caplog.text
     assert all(not line["absent"] for line in RunFolder(run.folder).metrics())
+
+
+def test_a_forged_answer_is_refused_and_its_author_named(
+    tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    """hospital-1 answers over hospital-0's connection, before hospital-0 does."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    forged = 0
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        nonlocal forged
+        if hospital != "hospital-0" or forged > 3:
+            return [reply]
+        forged += 1
+        opened = open_reply(reply, hospitals.keys["hospital-0"].public_key())
+        return [seal(opened, hospitals.keys["hospital-1"])]
+
+    network = hospitals.network(mishap=mishap)
+    run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    assert "hospital-0: reply: it was changed on the way" in caplog.text
+    assert "or signed by another key: it is signed by hospital-1; it is asked again" in caplog.text
+    assert_all_is_right(run.folder, hospitals, undisturbed)
+
+
+def test_an_old_answer_is_no_answer_to_a_new_question(
+    tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hospital's own words, signed and all, to a question of before: figures of a model long gone."""
+    figures = []
+    for replayed in (False, True):
+        hospitals = Federation(COHORT, tmp_path / f"sites-{replayed}")
+        first: dict[str, bytes] = {}
+        seen: set[bytes] = set()
+
+        def mishap(
+            hospital: str,
+            request: bytes,
+            reply: bytes,
+            first: dict = first,
+            seen: set = seen,
+            on: bool = replayed,
+        ) -> list[bytes | None]:
+            if b'"kind": "evaluate"' not in request:
+                return [reply]
+            old = first.setdefault(hospital, reply)
+            again, _ = request in seen, seen.add(request)
+            return [reply if again or not on else old]
+
+        network = hospitals.network(mishap=mishap)
+        folder = tmp_path / str(replayed)
+        run_deployed(tiny, hospitals.coordinator(network), out=folder, device="cpu")
+        figures.append([line["validation"] for line in RunFolder(folder).metrics()])
+    assert figures[0] == figures[1]
+    assert "hospital-0: a reply to something else than it was asked; it is asked again" in caplog.text
+
+
+@pytest.mark.parametrize("gone", [0.0, 5.0])
+def test_a_hospital_that_dies_with_a_message_is_asked_again_when_it_is_back(
+    gone: float, tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
+    """Not at the deadline, which may be a day away; even where nobody noticed that it was gone."""
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+    network = hospitals.network()
+    taken: list[float] = []
+
+    def handle(sealed: bytes) -> bytes:
+        if not taken and b'"kind": "plan"' in sealed:
+            taken.append(network.clock.now)
+            network.waiting.append((1e9, "never", "hospital-1", sealed))
+            raise Lost
+        return hospitals.sites["hospital-1"].handle(sealed)
+
+    network.handlers = {**network.handlers, "hospital-1": handle}
+    network.away = lambda name: name == "hospital-1" and bool(taken) and network.clock.now < taken[0] + gone
+    asked = tiny.change(deployment__deadline=86400.0)
+    run = run_deployed(asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    assert network.clock.now - taken[0] < (60 if gone else 200)
+    assert_all_is_right(run.folder, hospitals, undisturbed)
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:

@@ -7,18 +7,20 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silodp.deploy import kit as kit_module
+from silodp.deploy import folders
 from silodp.deploy.config import read_coordinator, read_site
 from silodp.deploy.keys import (
     fingerprint,
@@ -27,7 +29,7 @@ from silodp.deploy.keys import (
     read_public_key,
     read_signing_key,
 )
-from silodp.deploy.kit import admit, init, join
+from silodp.deploy.kit import admit, init, join, renew
 from silodp.deploy.roster import Roster, read_join, read_roster
 from silodp.errors import InputError
 
@@ -190,7 +192,7 @@ def test_a_failed_init_leaves_nothing(
             raise error
         path.write_bytes(b"")
 
-    monkeypatch.setattr(kit_module, "_put", put)
+    monkeypatch.setattr(folders, "put", put)
     with pytest.raises(type(error)):
         init(tmp_path / "kit", ["A"])
     assert len(written) > 5
@@ -330,6 +332,61 @@ def test_a_key_that_init_made_is_not_written_over(kit: Path, tmp_path: Path) -> 
     admit(kit, tmp_path / "own/Bern.join.toml")
 
 
+def test_a_new_server_certificate_by_the_same_authority(kit: Path, made: Path) -> None:
+    place = kit / "coordinator"
+    before = {path: path.read_bytes() for path in files(kit)}
+    until = renew(kit, days=90)
+    after = {path: path.read_bytes() for path in files(kit)}
+    changed = {path.name for path in before if before[path] != after[path]}
+    assert (changed, before.keys()) == ({"server.crt", "server.key"}, after.keys())
+    authority, server = (
+        x509.load_pem_x509_certificate((place / name).read_bytes()) for name in ("ca.crt", "server.crt")
+    )
+    server.verify_directly_issued_by(authority)
+    assert server.not_valid_after_utc.date().isoformat() == until
+    key = load_pem_private_key((place / "server.key").read_bytes(), None)
+    assert key.public_key() == server.public_key()
+    assert stat.S_IMODE((place / "server.key").stat().st_mode) == 0o600
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    shutil.copy(place / "server.key", place / "ca.key")
+    with pytest.raises(
+        InputError, match=r"ca\.key: not the key of .*ca\.crt; put that of the same kit there"
+    ):
+        renew(kit)
+    (place / "ca.key").unlink()
+    with pytest.raises(InputError, match=r"ca\.key: there is no such file; put it back for the moment"):
+        renew(kit)
+
+
+LOOKS = "import os, sys; print(*(int(os.access(path, os.R_OK)) for path in sys.argv[1:]))"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two other users")
+def test_two_users_each_read_their_own_part_only(made: Path) -> None:
+    """Owners and modes as a hospital's README.md sets them, by number."""
+    site, link = 45001, 45002
+    with tempfile.TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        home = shutil.copytree(made / "hospitals/Bern", Path(outer) / "Bern")
+        for path in (home, *home.rglob("*")):
+            os.chown(path, site, link)
+        os.chown(home / "node.key", link, link)
+        home.chmod(0o710)
+        names = ("site.toml", "ca.crt", "coordinator.pub", "signing.key", "node.key")
+        seen = {}
+        for user, groups in ((site, [link]), (link, []), (45003, [])):
+            done = subprocess.run(
+                ["/usr/bin/env", "python3", "-c", LOOKS, *(str(home / name) for name in names)],
+                user=user, group=user, extra_groups=groups, capture_output=True, text=True, cwd="/",
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                pytest.skip(f"another user cannot run Python here: {done.stderr}")
+            seen[user] = done.stdout.split()
+        assert seen == {site: [*"11110"], link: [*"11101"], 45003: [*"00000"]}
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,20}", fullmatch=True),
                 unique_by=str.lower, min_size=1, max_size=3))  # fmt: skip
@@ -366,6 +423,11 @@ def test_the_proxy_listens_on_loopback_only_where_hospitals_come_over_it(tmp_pat
         assert f"listen {listens} ssl;" in (tmp_path / str(number) / "coordinator/nginx.conf").read_text()
 
 
+def test_the_docs_show_the_proxy_as_it_is(made: Path) -> None:
+    docs = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
+    assert f"```nginx\n{(made / 'coordinator/nginx.conf').read_text()}```" in docs
+
+
 def units(kit: Path) -> list[Path]:
     return [*(kit / "coordinator/systemd").iterdir(), *(kit / "hospitals/Bern/systemd").iterdir()]
 
@@ -393,6 +455,29 @@ def test_the_units_keep_the_site_off_the_network_and_the_link_off_the_data(kit: 
     assert {"InaccessiblePaths=-/srv/silodp/data",
             "InaccessiblePaths=-/var/lib/silodp/Bern/signing.key"} <= {*link}  # fmt: skip
     assert not any(line.startswith("ReadWritePaths") for line in link)
+
+
+def test_one_proxy_only_where_services_run_it(kit: Path) -> None:
+    """The coordinator starts nginx itself unless it is told not to."""
+    unit = (kit / "coordinator/systemd/silodp-coordinator.service").read_text()
+    assert "deploy coordinator /var/lib/silodp/coordinator --no-proxy\n" in unit
+    assert "[silodp, deploy, coordinator, /kit, --no-proxy]" in (kit / "coordinator/compose.yaml").read_text()
+
+
+def test_what_the_units_start_is_a_command(kit: Path) -> None:
+    from typer.main import get_command
+
+    from silodp.cli.deploy import deploy
+
+    known = get_command(deploy).commands  # type: ignore[attr-defined]
+    started = [
+        line.split()[2:] for path in units(kit) for line in path.read_text().splitlines()
+        if line.startswith("ExecStart=") and " deploy " in line
+    ]  # fmt: skip
+    assert sorted(words[0] for words in started) == ["coordinator", "link", "site"]
+    for name, *rest in started:
+        options = {option for parameter in known[name].params for option in parameter.opts}
+        assert {word for word in rest if word.startswith("--")} <= options
 
 
 def test_the_compose_files_keep_them_apart_too(kit: Path) -> None:

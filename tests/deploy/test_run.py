@@ -1,17 +1,23 @@
 """A run over a network is the run in one process, whatever happens on the way."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import blob_cohort
-from network import Federation
+from conftest import blob_cohort, command_line
+from network import REHEARSAL, Federation
 from safetensors.torch import load_file
 
 from silodp import Experiment, train
+from silodp.cli.display import show_result
 from silodp.deploy.run import run_deployed
+from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
+from silodp.report import make_report
+from silodp.runs.listing import list_runs
 from silodp.runs.statement import read_statement
+from silodp.runs.wording import describe_round
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +55,57 @@ def test_the_model_and_the_ledger_are_those_of_one_process(
     assert ledgers[0] == ledgers[1]
     assert there.summary["test"]["last"]["mean"] == here.summary["test"]["last"]["mean"]
     assert read_statement(there.folder).problems == ()
+
+
+def test_privacy_shows_who_sees_what(tiny: Experiment, tmp_path: Path) -> None:
+    """Shared noise: the coordinator sees one share; central: everything, so that no ε holds against it."""
+    shown = {}
+    for noise in ("central", "shared"):
+        hospitals = Federation(blob_cohort(), tmp_path / f"sites-{noise}")
+        asked = tiny.change(privacy__noise=noise, intermediaries__count=1)
+        run = run_deployed(
+            asked, hospitals.coordinator(hospitals.network()), out=tmp_path / noise, device="cpu"
+        )
+        seen = read_statement(run.folder).seen_from
+        assert seen is not None
+        shown[noise] = command_line("privacy", run.folder).stdout
+        mu = math.sqrt(3) / tiny.privacy.noise_multiplier
+        assert seen.outside == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-3)
+        shares = gaussian_epsilon(mu * math.sqrt(3), 0.1) if noise == "shared" else math.inf
+        assert seen.coordinator == pytest.approx(shares, rel=1e-3)
+    assert "on their way, ∞; another" in " ".join(shown["central"].split())
+    assert "against who looks: outside" in shown["shared"]
+    local = train(tiny.change(diagnostics=False), cohort=blob_cohort(), out=tmp_path / "local", device="cpu")
+    assert read_statement(local.folder).seen_from is None
+
+
+def test_a_run_of_which_no_figures_come_out_is_shown_without_them(tiny: Experiment, tmp_path: Path) -> None:
+    """As hospitals are by default: every line, table and page of the run does without metrics."""
+    hospitals = Federation(
+        blob_cohort(), tmp_path / "sites", REHEARSAL.model_copy(update={"validation_metrics": False})
+    )
+    said: list[str] = []
+    result = run_deployed(
+        tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "runs" / "tiny", device="cpu",
+        on_round=lambda record: said.append(describe_round(record)),
+    )  # fmt: skip
+    assert len(said) == 3
+    assert all("ε hospital" in line and "nan" not in line for line in said)
+    show_result(result)
+    card = (result.folder / "MODEL_CARD.md").read_text()
+    assert "no hospital lets its figures out" in card
+    assert "simulated" not in card.split("## Limits")[1]
+    listed = command_line("runs", tmp_path / "runs")
+    assert (listed.returncode, "finished" in listed.stdout) == (0, True)
+    page = make_report([result.folder], tmp_path / "page.html").read_text()
+    assert "no hospital lets its figures out" in page
+    assert "The images are at the hospitals, so there are no predictions." in page
+    assert "metrics on validation and test images" not in page
+    assert "nan" not in page.split("</style>")[1].lower()
+
+
+def test_a_hospitals_own_files_are_not_listed_as_a_damaged_run(tiny: Experiment, tmp_path: Path) -> None:
+    hospitals = Federation(blob_cohort(), tmp_path / "hospitals" / "A")
+    (tmp_path / "hospitals" / "A" / "site.toml").touch()
+    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "tiny", device="cpu")
+    assert [one.folder for one in list_runs([tmp_path])] == [tmp_path / "tiny"]

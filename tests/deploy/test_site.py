@@ -20,6 +20,7 @@ from silodp.deploy.run import _engine as engine_of
 from silodp.deploy.run import collect_facts, deployable, draw_up, run_deployed
 from silodp.errors import InputError
 from silodp.federation import first_intermediaries
+from silodp.hospital import Hospital
 from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
@@ -170,6 +171,34 @@ def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) ->
     ):
         run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "two", device="cpu")
     assert len(hospitals.sites[NAME].ledger.events) == 3
+
+
+def test_limits_that_are_lowered_after_signing_hold_at_once(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    assert asked.train(asked.plan()).kind == "answer"
+    asked.hospitals.limits = REHEARSAL.model_copy(update={"epsilon": 3.5})
+    asked.hospitals.start(NAME)
+    asked.site = asked.hospitals.sites[NAME]
+    assert asked.train(asked.plan(2)).kind == "answer"
+    assert_refused(asked.train(asked.plan(3)), "limits.epsilon = 3.5: this would bring the hospital to")
+    assert len(asked.site.ledger.events) == 2
+
+
+def test_what_a_round_costs_is_on_disk_before_anybody_trains(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    seen: list[int] = []
+
+    def answer(self: Hospital, plan: RoundPlan) -> object:
+        seen.append(len(read_ledger(tmp_path / NAME / "ledger.jsonl").events))
+        raise RuntimeError("the power fails")
+
+    monkeypatch.setattr(Hospital, "answer", answer)
+    assert asked.train(asked.plan()).kind == "refusal"
+    assert seen == [1]
 
 
 AGREEMENTS: dict[str, tuple[Callable[[Asked], Agreement], str]] = {

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from silodp.cli.terminal import say
 from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.deploy.coordinator_status import CoordinatorStatus
+    from silodp.deploy.status import SiteStatus
 
 deploy = typer.Typer(
     help="Train across hospitals, each on a machine of its own (docs/deploy.md).", no_args_is_help=True
@@ -76,6 +80,17 @@ def admit(
     say(f"{site}: send it to {member.name}, who copies it into the folder with its keys")
 
 
+@deploy.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The kit, with ca.key in it.")],
+    days: Annotated[int, typer.Option(help="For which the certificate is valid.")] = 730,
+) -> None:
+    """At the coordinator: a new server certificate before the old one ends."""
+    from silodp.deploy.kit import renew as issue
+
+    say(f"{folder}: server.crt is new and valid until {issue(folder, days)}; restart proxy and coordinator")
+
+
 Kit = Annotated[Path, typer.Argument(metavar="DIR", help="The kit, or its folder for the coordinator.")]
 Own = Annotated[Path, typer.Argument(metavar="DIR", help="The hospital's folder of the kit.")]
 Data = Annotated[Path | None, typer.Option(help="The hospital's images; default: as site.toml says.")]
@@ -129,8 +144,9 @@ def run(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default DIR/runs/NAME-1, -2, …")] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder instead.")
-    ] = None,
+        bool,
+        typer.Option("--resume", help="Go on with the run in --out, or with the last one that was begun."),
+    ] = False,
     patience: Annotated[
         float, typer.Option(help="Seconds in which all hospitals must answer before round one.")
     ] = 600.0,
@@ -145,30 +161,69 @@ def run(
     from silodp.runs.places import new_folder
 
     place = coordinator_folder(folder)
-    loaded = Experiment.load(experiment, changes or []) if resume is None else read_experiment(resume)
+    begun = (out or _last_run(place / "runs")) if resume else None
+    loaded = Experiment.load(experiment, changes or []) if begun is None else read_experiment(begun)
 
     from contextlib import closing, nullcontext
 
     from silodp.deploy.programs import connect
     from silodp.deploy.run import resume_deployed, run_deployed
 
-    coordinator = connect(folder, patience)
+    coordinator = connect(folder, patience, loaded.deployment.deadline)
     with (
         closing(coordinator.transport),
-        nullcontext(resume) if resume else new_folder(out, loaded.name, str(place / "runs")) as path,
-        interruptible(path, f"silodp deploy run {folder} --resume {path}"),
+        nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,
+        interruptible(path, f"silodp deploy run {folder} --resume --out {path}"),
         progress(loaded.name, loaded.rounds) as (show, _),
     ):
-        if resume is not None:
+        if begun is not None:
             result = resume_deployed(path, coordinator, on_round=show)
         else:
             result = run_deployed(loaded, coordinator, out=path, on_round=show)
     print_result(result, as_json)
 
 
+@deploy.command()
+def status(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The kit, the coordinator's or a hospital's.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Say what is so now, and what needs a person; then exit with 1."""
+    from silodp.deploy.config import SITE
+    from silodp.files import to_json
+
+    found: SiteStatus | CoordinatorStatus
+    if (folder / SITE).is_file():
+        from silodp.deploy.status import site_status
+
+        found = site_status(folder)
+    else:
+        from silodp.deploy.coordinator_status import coordinator_status
+
+        found = coordinator_status(folder)
+    if as_json:
+        print(to_json(found, indent=2))
+    else:
+        from silodp.cli.display_deployed import show_status
+
+        show_status(found)
+    if found["needs"]:
+        raise typer.Exit(1)
+
+
+def _last_run(folder: Path) -> Path:
+    """The run that was begun last."""
+    begun = [path.parent for path in folder.glob("*/experiment.toml")]
+    if not begun:
+        raise InputError(f"--resume: no run was begun in {folder}; give its folder with --out")
+    return max(begun, key=lambda path: (path / "experiment.toml").stat().st_mtime)
+
+
 def _stopped() -> threading.Event:
-    """Set by SIGTERM and Ctrl-C; what Flower needs is asked for before anything starts."""
-    from silodp.engines.flower.link import stop_on_signals
+    """Set by SIGTERM and Ctrl-C."""
+    from silodp.deploy.signals import stop_on_signals
 
     logging.getLogger("silodp").setLevel(logging.INFO)
     return stop_on_signals()

@@ -131,7 +131,8 @@ def show_result(result: Result) -> None:
         values = (f"{or_nan(value):.3f}" for value in test["mean"].values())
         table.add_row(f"{which} round ({test['round']})", *values)
     console = terminal()
-    console.print(table)
+    if result.test:
+        console.print(table)
     for line in describe_test(summary["test"]["last"], summary["headline"]):
         console.print(line)
     console.print(describe_cohort(summary["cohort"]))

@@ -73,6 +73,12 @@ def show_statement(statement: Statement) -> None:
             f"one image: ε {show_epsilon(statement.image)} at δ {experiment.privacy.image_delta:g} "
             f"(add-or-remove), noise multiplier {experiment.privacy.noise_multiplier:g} a step",
         )
+    if (seen := statement.seen_from) is not None:
+        console.print(
+            f"ε of a hospital (add-or-remove) against who looks: outside {show_epsilon(seen.outside)}; the "
+            f"coordinator, who sees contributions on their way, {show_epsilon(seen.coordinator)}; another "
+            f"hospital, who knows its own, {show_epsilon(seen.another_hospital)}"
+        )
     limit = experiment.budget
     if statement.by_round:
         # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.

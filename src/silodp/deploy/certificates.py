@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -18,11 +19,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
     generate_private_key,
 )
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silodp.deploy.config import is_host_name
+from silodp.deploy.keys import LARGEST
 from silodp.errors import InputError
+from silodp.files import read_plain
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 730
 LONGEST_NAME = 64  # characters of a common name
@@ -56,6 +59,20 @@ def new_authority(name: str, days: int = AUTHORITY_DAYS) -> Certified:
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     )
     return Certified(builder.sign(key, SHA256()), key)
+
+
+def read_authority(certificate: Path, key: Path) -> Certified:
+    """As `new_authority` made it and a kit keeps it; the key must be that of the certificate."""
+    try:
+        found = x509.load_pem_x509_certificate(read_plain(certificate, LARGEST))
+        private = load_pem_private_key(read_plain(key, LARGEST), None)
+    except FileNotFoundError as error:
+        raise InputError(f"{error.filename}: there is no such file; put it back for the moment") from None
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{certificate}, {key}: no certificate and key in PEM ({error})") from None
+    if not isinstance(private, EllipticCurvePrivateKey) or private.public_key() != found.public_key():
+        raise InputError(f"{key}: not the key of {certificate}; put that of the same kit there")
+    return Certified(found, private)
 
 
 def issue_server(authority: Certified, hosts: Sequence[str], days: int = SERVER_DAYS) -> Certified:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from silodp.tasks.scores import Scores
 log = logging.getLogger("silodp")
 
 AGAIN = 1.0  # seconds until a hospital that is not connected, or whose message was lost, is tried again
+PATIENCE = 60.0  # seconds until one that is silent is asked again; then twice as many, and so on
 Content = TypeVar("Content")
 
 
@@ -48,6 +50,7 @@ class Remote:
         deadline: float = 600.0,
         least: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        refusals: Path | None = None,
     ) -> None:
         """For one run.
 
@@ -60,12 +63,13 @@ class Remote:
             deadline: seconds until those who have not answered a round are absent from it.
             least: so many must answer a round; with fewer it waits. By default all that are asked.
             clock: seconds, ever growing.
+            refusals: a file for what hospitals refuse, one a line.
         """
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
         self.figures_from = set(roster)  # who has not said that figures stay at home
         self._transport, self._key, self._roster = transport, key, dict(roster)
         self.run, self._deadline, self._least = run, deadline, least
-        self._journal, self._clock = Journal(journal), clock
+        self._journal, self._clock, self._refusals = Journal(journal), clock, refusals
 
     def train(
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
@@ -120,7 +124,9 @@ class Remote:
         """Asks hospitals and hands each proper answer to `take`; returns the refusals, by hospital.
 
         A message that is lost, changed on the way or answered by somebody else is sent again until the
-        deadline; whoever has then not answered is in neither.
+        deadline, as it is to a hospital that went away and came back, or that is silent for long: a site
+        answers the same request with the same bytes, however often it comes. Whoever has not answered by
+        the deadline is in neither.
 
         Args:
             take: called once a hospital; raises InputError where an answer is not one.
@@ -131,27 +137,38 @@ class Remote:
         }
         end = self._clock() + (self._deadline if seconds is None else seconds)
         waiting: dict[str, str] = {}  # ticket → hospital
-        due = dict.fromkeys(hospitals, 0.0)  # when to send, of those who have no message under way
+        due = dict.fromkeys(hospitals, 0.0)  # when to send next, of those who have not answered
+        pauses = dict.fromkeys(hospitals, PATIENCE)
         refusals: dict[str, str] = {}
+        lost: set[str] = set()  # hospitals that went away with a message
+        looked = self._clock()
         try:
-            while (now := self._clock()) < end and (due or waiting):
+            while (now := self._clock()) < end and due:
+                if now - looked >= AGAIN:
+                    looked, online = now, self._transport.connected()
+                    for name in {*waiting.values()} - online:
+                        lost.add(name)
+                    for name in lost & online:  # back, and what it had is gone with the one who had it
+                        due[name] = min(due.get(name, end), now)
+                        lost.discard(name)
                 for name in [name for name, at in due.items() if at <= now]:
                     try:
                         waiting[self._transport.send(name, sealed[name])] = name
-                        del due[name]
+                        due[name], pauses[name] = now + pauses[name], 2 * pauses[name]
                     except Unreachable:
                         due[name] = now + AGAIN
-                upcoming = min([end, *due.values()])
-                delivery = self._transport.receive(max(0.01, min(AGAIN, upcoming - now)))
-                if delivery is None or (name := waiting.pop(delivery.ticket, "")) == "":
+                pause = min([AGAIN, end - now, *(at - now for at in due.values())])
+                delivery = self._transport.receive(max(0.01, pause))
+                if delivery is None or (name := waiting.pop(delivery.ticket, "")) not in due:
                     continue
                 try:
                     if delivery.content is None:
                         raise InputError(delivery.problem)
-                    reply = self._opened(name, sealed[name], delivery.content)
-                    take(name, reply)
+                    take(name, self._opened(name, sealed[name], delivery.content))
+                    del due[name]
                 except Refused as refused:
                     refusals[name] = str(refused)
+                    del due[name]
                     log.warning("%s refuses: %s", name, refused)
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
@@ -163,12 +180,23 @@ class Remote:
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""
-        reply = open_reply(content, self._roster[name])
+        try:
+            reply = open_reply(content, self._roster[name])
+        except InputError as error:
+            raise InputError(f"{error}{self._signed_by(content)}") from None
         if reply.hospital != name or reply.request != digest(request):
             raise InputError("a reply to something else than it was asked")
         if reply.kind == "refusal":
             raise Refused(reply.reason)
         return reply
+
+    def _signed_by(self, content: bytes) -> str:
+        """Names the hospital that answered in another's place, where one of the roster did."""
+        for name, key in self._roster.items():
+            with suppress(InputError):
+                open_reply(content, key)
+                return f": it is signed by {name}"
+        return ""
 
     def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
         raise InputError("clipping.rule: norms do not leave a hospital; choose another rule for a deployment")

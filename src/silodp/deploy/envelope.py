@@ -22,7 +22,7 @@ from silodp.errors import InputError
 RequestKind = Literal["facts", "agree", "plan", "evaluate", "finish"]
 ReplyKind = Literal["answer", "refusal"]
 
-_MAGIC = b"silodp-deploy-1\n"
+_MAGIC = b"\nsilodp-deploy-1"
 _SIGNATURE = 64  # bytes
 _LENGTH = struct.Struct("<I")
 _LONGEST_HEADER = 2**22
@@ -78,9 +78,10 @@ def digest(sealed: bytes) -> str:
 
 
 def seal(message: Request | Reply, key: Ed25519PrivateKey) -> bytes:
-    """The bytes that travel: signature, header, payload."""
+    """The bytes that travel: payload, header, signature. What differs from hospital to hospital comes last,
+    so that a carrier that cuts messages into pieces keeps the pieces of a plan once for all of them."""
     body = _body(message)
-    return _MAGIC + key.sign(_SIGNED_AS[_side(type(message))] + body) + body
+    return body + key.sign(_SIGNED_AS[_side(type(message))] + body) + _MAGIC
 
 
 def open_request(sealed: bytes, key: Ed25519PublicKey) -> Request:
@@ -100,24 +101,25 @@ def _side(kind: type[Request] | type[Reply]) -> str:
 def _body(message: Request | Reply) -> bytes:
     fields = {name: value for name, value in vars(message).items() if name != "payload"}
     header = json.dumps(fields, sort_keys=True).encode()
-    return _LENGTH.pack(len(header)) + header + message.payload
+    return message.payload + header + _LENGTH.pack(len(header))
 
 
 def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed25519PublicKey) -> Message:
-    side, start = _side(kind), len(_MAGIC) + _SIGNATURE
-    if sealed[: len(_MAGIC)] != _MAGIC or len(sealed) < start + _LENGTH.size:
+    side, end = _side(kind), len(sealed) - len(_MAGIC) - _SIGNATURE
+    if sealed[-len(_MAGIC) :] != _MAGIC or end < _LENGTH.size:
         raise InputError(f"{side}: {len(sealed)} bytes that are none of silodp's")
-    body = sealed[start:]
+    body = sealed[:end]
     try:
-        key.verify(sealed[len(_MAGIC) : start], _SIGNED_AS[side] + body)
+        key.verify(sealed[end : -len(_MAGIC)], _SIGNED_AS[side] + body)
     except InvalidSignature:
         raise InputError(f"{side}: it was changed on the way, or signed by another key") from None
     try:
-        (length,) = _LENGTH.unpack_from(body)
-        if length > _LONGEST_HEADER:
+        (length,) = _LENGTH.unpack(body[-_LENGTH.size :])
+        start = end - _LENGTH.size - length
+        if length > _LONGEST_HEADER or start < 0:
             raise ValueError
-        header = json.loads(body[_LENGTH.size : _LENGTH.size + length])
-        message = kind(**header, payload=body[_LENGTH.size + length :])
+        header = json.loads(body[start : -_LENGTH.size])
+        message = kind(**header, payload=body[:start])
         texts = [value for name, value in vars(message).items() if name not in ("about", "payload")]
         fits = message.kind in kinds and isinstance(message.about, dict)
         fits = fits and all(isinstance(text, str) for text in texts)

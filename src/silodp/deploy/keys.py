@@ -52,7 +52,11 @@ def new_node_key() -> EllipticCurvePrivateKey:
 
 def write_private(path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> None:
     """As PKCS8 in PEM, without a password; mode 0600 whatever the umask, on disk when this returns."""
-    _write_new(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_new(path, private_pem(key))
+
+
+def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def write_node_key(path: Path, key: EllipticCurvePrivateKey) -> None:

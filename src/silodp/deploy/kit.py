@@ -8,18 +8,13 @@ A private key is in one folder only. A folder is made aside and renamed: it is t
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
-import shutil
-import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from silodp.deploy import kit_files
-from silodp.deploy.certificates import SERVER_DAYS, issue_server, new_authority
+from silodp.deploy.certificates import SERVER_DAYS, Certified, issue_server, new_authority, read_authority
 from silodp.deploy.config import (
     CoordinatorSettings,
     coordinator_folder,
@@ -29,11 +24,13 @@ from silodp.deploy.config import (
     read_coordinator,
     split_address,
 )
+from silodp.deploy.folders import alone, new_folder, put, put_all, replace_file
 from silodp.deploy.keys import (
     fingerprint,
     new_node_key,
     new_signing_key,
     node_public_text,
+    private_pem,
     public_pem,
     read_public_key,
     write_node_key,
@@ -41,7 +38,7 @@ from silodp.deploy.keys import (
 )
 from silodp.deploy.roster import ROSTER, Member, Roster, read_join, read_roster
 from silodp.errors import InputError, short
-from silodp.files import private_folder, write_atomically
+from silodp.files import private_folder
 
 HERE = "localhost:8443"
 """Where hospitals of a trial on one machine connect to."""
@@ -87,14 +84,14 @@ def init(
         settings = made(CoordinatorSettings, {"address": address})
     except InputError as error:
         raise InputError(f"--{error}") from None
-    with _aside(folder) as place:
+    with new_folder(folder) as place:
         signing = new_signing_key()
         mark = fingerprint(signing.public_key())
         coordinator = place / "coordinator"
         authority = _write_coordinator(coordinator, settings, days, with_keys, mark)
         write_private(coordinator / "signing.key", signing)
         public = public_pem(signing.public_key())
-        _put(coordinator / "signing.pub", public)
+        put(coordinator / "signing.pub", public)
         private_folder(place / "hospitals")
         members = []
         for name in hospitals if with_keys else ():
@@ -102,7 +99,7 @@ def init(
             _write_hospital(site, name, address, authority, public, mark, keys=True)
             members.append(_write_keys(site, name))
         expected = () if with_keys else tuple(hospitals)
-        _put(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
+        put(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
     return Kit(folder, mark, {member.name: fingerprint(member.signing_key) for member in members})
 
 
@@ -114,9 +111,9 @@ def join(folder: Path, name: str) -> Member:
     import tomli_w
 
     checked_name(name, "--name")
-    with _aside(folder) as place:
+    with new_folder(folder) as place:
         member = _write_keys(place, name)
-        _put(place / f"{name}.join.toml", tomli_w.dumps(member.model_dump(), multiline_strings=True))
+        put(place / f"{name}.join.toml", tomli_w.dumps(member.model_dump(), multiline_strings=True))
     return member
 
 
@@ -138,7 +135,7 @@ def admit(folder: Path, file: Path) -> Path:
     mark = fingerprint(coordinator)
     if fingerprint(member.signing_key) == mark:
         raise InputError(f"{file}: this is the coordinator's own key; the hospital makes one with `join`")
-    with _alone(place):
+    with alone(place):
         roster = read_roster(place / ROSTER)
         known = roster.member(member.name)
         if known is None:
@@ -154,12 +151,25 @@ def admit(folder: Path, file: Path) -> Path:
                 f"{site / filled[0]}: a key that `init` made; hand the folder over or remove it first"
             )
         private_folder(site.parent)
-        with _aside(site, replace=True) as new:
+        with new_folder(site, replace=True) as new:
             public, authority = public_pem(coordinator), (place / "ca.crt").read_bytes()
             _write_hospital(new, member.name, settings.address, authority, public, mark, keys=False)
-        write_atomically(place / ROSTER, roster.to_toml().encode())
-        (place / ROSTER).chmod(0o644)  # whoever ran this: the folder keeps others out
+        replace_file(place / ROSTER, roster.to_toml().encode(), 0o644)
     return site
+
+
+def renew(folder: Path, days: int = SERVER_DAYS) -> str:
+    """A new key and certificate for the server, by the kit's authority; hospitals need nothing new.
+
+    Returns:
+        The last day on which it is valid.
+    """
+    settings, place = read_coordinator(folder), coordinator_folder(folder)
+    with alone(place):
+        server = _issue(read_authority(place / "ca.crt", place / "ca.key"), settings, days)
+        replace_file(place / "server.key", private_pem(server.key), 0o600)
+        replace_file(place / "server.crt", server.pem, 0o644)
+    return _until(server)
 
 
 def checked_name(name: str, option: str) -> str:
@@ -173,20 +183,27 @@ def _write_coordinator(
     folder: Path, settings: CoordinatorSettings, days: int, with_keys: bool, mark: str
 ) -> bytes:
     """All but the signing key and the roster; returns the authority's certificate."""
-    host, _ = split_address(settings.address)
     authority = new_authority(f"silodp {settings.name} {secrets.token_hex(4)}")
-    server = issue_server(authority, [host, "localhost", "127.0.0.1", "::1"], days)
-    until = server.certificate.not_valid_after_utc.date().isoformat()
+    server = _issue(authority, settings, days)
     private_folder(folder)
     private_folder(folder / kit_files.PROXY)
     for name, certified in (("ca", authority), ("server", server)):
-        _put(folder / f"{name}.crt", certified.pem)
+        put(folder / f"{name}.crt", certified.pem)
         write_private(folder / f"{name}.key", certified.key)
-    _put(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
-    _put_all(
-        folder, kit_files.coordinator_files(settings, fingerprint=mark, server_until=until, keys=with_keys)
-    )
+    put(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
+    facts = {"fingerprint": mark, "server_until": _until(server), "keys": with_keys}
+    put_all(folder, kit_files.coordinator_files(settings, **facts))
     return authority.pem
+
+
+def _issue(authority: Certified, settings: CoordinatorSettings, days: int) -> Certified:
+    """For the proxy, by the name that hospitals use, and for the SuperLink behind it, on loopback."""
+    host, _ = split_address(settings.address)
+    return issue_server(authority, [host, "localhost", "127.0.0.1", "::1"], days)
+
+
+def _until(server: Certified) -> str:
+    return server.certificate.not_valid_after_utc.date().isoformat()
 
 
 def _write_hospital(
@@ -194,9 +211,9 @@ def _write_hospital(
 ) -> None:
     """All but its own keys."""
     private_folder(folder)
-    _put(folder / "ca.crt", authority)
-    _put(folder / "coordinator.pub", coordinator)
-    _put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, keys=keys))
+    put(folder / "ca.crt", authority)
+    put(folder / "coordinator.pub", coordinator)
+    put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, keys=keys))
 
 
 def _write_keys(folder: Path, name: str) -> Member:
@@ -207,88 +224,6 @@ def _write_keys(folder: Path, name: str) -> Member:
     )
     write_private(folder / "signing.key", signing)
     write_node_key(folder / "node.key", node)
-    _put(folder / "signing.pub", member.signing)
-    _put(folder / "node.pub", member.node + "\n")
+    put(folder / "signing.pub", member.signing)
+    put(folder / "node.pub", member.node + "\n")
     return member
-
-
-def _put_all(folder: Path, files: Iterable[tuple[str, str]]) -> None:
-    for name, text in files:
-        private_folder((folder / name).parent)
-        _put(folder / name, text)
-
-
-def _put(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """A new file with this mode, whatever the umask; on disk when this returns."""
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _aside(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """A private folder beside `folder` that becomes it at the end; where anything fails it is removed.
-
-    What a killed process has left there is removed by the next one.
-    """
-    folder = folder.absolute()
-    if folder.resolve() == Path.cwd().resolve():
-        raise InputError(f"{folder}: you are in it; give a new folder")
-    if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder}: exists already and is not empty; give a new folder")
-    if not folder.parent.is_dir():
-        raise InputError(f"{folder}: {folder.parent} is no folder; make it first")
-    place = folder.with_name(f".{folder.name}.silodp-new")
-    try:
-        place.mkdir()
-    except FileExistsError:
-        found = place.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise InputError(f"{place}: somebody else's, and in the way; remove it") from None
-    place.chmod(0o700)
-    with _alone(place):
-        try:
-            _empty(place)
-            yield place
-            if replace and folder.exists():
-                shutil.rmtree(folder)
-            place.rename(folder)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-    _sync(folder.parent)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other process works in this folder meanwhile."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise InputError(f"{folder}: no folder that can be opened ({error.strerror}); remove it") from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{folder}: another process is at work there; wait for it") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _empty(folder: Path) -> None:
-    for left in folder.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

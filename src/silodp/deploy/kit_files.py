@@ -10,7 +10,7 @@ from typing import Any
 
 from silodp import __version__
 from silodp.deploy.config import CoordinatorSettings, SiteSettings, split_address
-from silodp.deploy.nginx import nginx_config
+from silodp.engines.flower.proxy import nginx_config
 
 TEMPLATES = Path(__file__).parent / "templates"
 PROXY = "proxy"  # the folder that nginx writes into

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from silodp.files import private_folder
 if TYPE_CHECKING:
     from silodp.deploy.run import Coordinator
     from silodp.engines.flower.superlink import SuperLinkSettings
-    from silodp.engines.flower.supervisor import Program
+    from silodp.engines.flower.supervisor import Supervisor
 
 log = logging.getLogger("silodp")
 
@@ -30,12 +29,16 @@ LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
 
 
 def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
-    """A hospital's site: data, model and limits, and no network; answers the link over its socket."""
+    """A hospital's site: data, model and limits, and no network; answers the link over its socket.
+
+    Its page is on loopback.
+    """
     import torch
 
     from silodp.deploy.keys import read_public_key, read_signing_key
     from silodp.deploy.local_socket import serve
     from silodp.deploy.own_data import loader
+    from silodp.deploy.pages import serve_site_page
     from silodp.deploy.site import Site
 
     settings = read_site(folder)
@@ -53,7 +56,8 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
     user, group = settings.link_ids()
     allowed = {user, os.getuid()}
     log.info("%s: waits for the coordinator's requests", settings.name)
-    serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
+    with serve_site_page(folder, settings.page_port):
+        serve(settings.socket_path(folder), site.handle, allowed, stop, group=group)
 
 
 def run_link(folder: Path, stop: threading.Event) -> None:
@@ -70,7 +74,7 @@ def run_link(folder: Path, stop: threading.Event) -> None:
 
 def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None:
     """Both, each a process of its own, begun again when it dies."""
-    from silodp.engines.flower.supervisor import Program
+    from silodp.engines.flower.supervisor import Program, Supervisor
 
     settings = read_site(folder)
     command = [sys.executable, "-c", "from silodp.cli import main; main()", "deploy"]
@@ -79,40 +83,42 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
     log_of = _logs(folder)
     socket = settings.socket_path(folder)
     programs = [
-        Program("site", [*command, "site", *where, *own], log_of / "site.log", socket.exists),
+        Program("site", [*command, "site", *where, *own], log_of / "site.log", ready=socket.exists),
         Program("link", [*command, "link", *where], log_of / "link.log"),
     ]
-    with _kept(programs):
+    with _kept([Supervisor(program) for program in programs]):
         log.info("%s: site and link are running; their logs are in %s", settings.name, log_of)
         stop.wait()
 
 
 def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) -> None:
-    """The SuperLink on loopback, and nginx before it."""
+    """The SuperLink on loopback, nginx before it, and the coordinator's page."""
+    from silodp.deploy.pages import serve_coordinator_page
+    from silodp.engines.flower.proxy import proxy as start_proxy
     from silodp.engines.flower.superlink import superlink
-    from silodp.engines.flower.supervisor import Program
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
     roster, log_of = read_roster(place / ROSTER), _logs(place)
     nodes = {member.name: member.node for member in roster.hospitals}
-    programs = []
+    kept = [superlink(superlink_settings(place, settings.port), nodes)]
     if proxy:
         (place / "proxy").mkdir(mode=0o700, exist_ok=True)
-        words = [_nginx(), "-p", f"{place.absolute()}/", "-c", str((place / "nginx.conf").absolute())]
-        programs.append(Program("proxy", [*words, "-e", "stderr"], log_of / "proxy.log"))
-    link = superlink(superlink_settings(place, settings.port), nodes)
-    with ExitStack() as stack:
-        link.start()
-        stack.callback(link.stop)
-        stack.enter_context(_kept(programs))
+        kept.append(start_proxy(place / "nginx.conf", log_of / "proxy.log"))
+    with _kept(kept), serve_coordinator_page(place, settings.page_port):
         log.info("hospitals reach this coordinator at %s; its SuperLink is up", settings.address)
         stop.wait()
 
 
-def connect(folder: Path, patience: float = 600.0) -> Coordinator:
-    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys."""
+def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> Coordinator:
+    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys.
+
+    Args:
+        patience: seconds in which all hospitals must answer before round one.
+        deadline: of a round; a message that is older is handed to nobody, who would train for nothing.
+    """
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
+    from silodp.deploy.status import REFUSALS
     from silodp.engines.flower.grid import FlowerTransport, GridSettings
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
@@ -122,13 +128,17 @@ def connect(folder: Path, patience: float = 600.0) -> Coordinator:
         raise InputError(
             f"{place / ROSTER}: the keys of {missing} are missing; take them in with `silodp deploy admit`"
         )
-    grid = GridSettings(f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret")
+    grid = GridSettings(
+        f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret",
+        ttl=max(patience, deadline),
+    )  # fmt: skip
     nodes = {member.name: member.node for member in roster.hospitals}
     return Coordinator(
         FlowerTransport(grid, nodes),
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,
+        refusals=_logs(place) / REFUSALS,
     )
 
 
@@ -147,24 +157,11 @@ def _logs(folder: Path) -> Path:
     return folder / "log"
 
 
-def _nginx() -> str:
-    for found in (shutil.which("nginx"), "/usr/sbin/nginx"):
-        if found and Path(found).exists():
-            return found
-    raise InputError(
-        "nginx: not here, and hospitals must reach nothing but what it lets through; install it (Debian: "
-        "apt install nginx-light), or give --no-proxy where another proxy does it"
-    )
-
-
 @contextmanager
-def _kept(programs: Sequence[Program]) -> Iterator[None]:
+def _kept(programs: Sequence[Supervisor]) -> Iterator[None]:
     """Programs that are begun again whenever they die, until the end of the block."""
-    from silodp.engines.flower.supervisor import Supervisor
-
     with ExitStack() as stack:
         for program in programs:
-            kept = Supervisor(program)
-            kept.start()
-            stack.callback(kept.stop)
+            program.start()
+            stack.callback(program.stop)
         yield

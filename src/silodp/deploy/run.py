@@ -46,6 +46,7 @@ class Coordinator:
         roster: the hospitals' public keys, in the order in which they are summed.
         patience: seconds in which all hospitals must answer before round one.
         clock: seconds, ever growing.
+        refusals: a file for what hospitals refuse, in all runs; for the coordinator's page.
     """
 
     transport: Transport
@@ -53,6 +54,7 @@ class Coordinator:
     roster: Mapping[str, Ed25519PublicKey]
     patience: float = 600.0
     clock: Callable[[], float] = time.monotonic
+    refusals: Path | None = None
 
 
 def run_deployed(
@@ -214,7 +216,7 @@ def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Pa
     journal = path / "deployment" / "round"
     return Remote(
         coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
-        coordinator.clock,
+        coordinator.clock, coordinator.refusals,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     ledger.jsonl            every release that this hospital took part in, over all runs
     refusals.jsonl          what was refused, and why
+    heard.json              the coordinator's last request
     runs/RUN/agreement.json what was signed: with coordinator.sig and own.sig
     runs/RUN/answered       the last plan that was answered, and the very reply
     runs/RUN/state/         optimizer states and the secret of its shares of noise; they never leave
@@ -18,6 +19,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from silodp.deploy.agreement import (
 from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
 from silodp.deploy.keys import fingerprint
 from silodp.deploy.limits import Limits
+from silodp.deploy.status import HEARD, REFUSALS, noise_shares
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import facts_of
@@ -108,6 +111,7 @@ class Site:
                 raise InputError(f"request: it is for {request.hospital!r:.60}, and this is {self.name}")
             if not request.run or not request.run.isalnum() or len(request.run) > 64:
                 raise InputError("request: its run has no proper number")
+            self._note_heard(request)
             return self._answer(request, sealed)
         except InputError as error:
             reason = str(error)
@@ -268,11 +272,8 @@ class Site:
         agreement = self._read_agreement(request.run)
         last = _Answered.read(self._place(request.run) / "answered")
         experiment = agreement.read_experiment()
-        members = len(experiment.participation.training(agreement.facts))
-        away = experiment.privacy.may_stay_away
-        shares = members - away if experiment.privacy.noise == "shared" else 0
         mine = self.events_of(request.run)
-        seen = against(mine, agreement.delta, shares)
+        seen = against(mine, agreement.delta, noise_shares(experiment, agreement.facts))
         return to_json(
             {
                 "format": "silodp site statement 1",
@@ -326,10 +327,16 @@ class Site:
             self._data = form, HospitalData(self.name, **found.parts)
         return self._data[1]
 
+    def _note_heard(self, request: Request) -> None:
+        """For the hospital's page; where it cannot be written, that is all that is lost."""
+        said = {"time": round(time.time(), 3), "asked": request.kind, "run": request.run}
+        with suppress(InputError, OSError):
+            write_atomically(self.folder / HEARD, to_json(said).encode())
+
     def _note_refusal(self, reason: str) -> None:
         log.warning("refused: %s", reason)
-        with private_open(self.folder / "refusals.jsonl", "a") as file:
-            file.write(to_json({"time": round(time.time()), "reason": reason}) + "\n")
+        with private_open(self.folder / REFUSALS, "a") as file:
+            file.write(to_json({"time": round(time.time(), 3), "reason": reason}) + "\n")
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
 from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
-from silodp.report.reading import Run
 from silodp.report.roc import thinned
 from silodp.runs.schema import RoundRecord
 from silodp.runs.wording import show_epsilon
 
 if TYPE_CHECKING:
     from silodp.inference.evaluation import ImageScore
+    from silodp.report.reading import Run
+    from silodp.settings import BudgetSettings
 
 WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
 
@@ -25,7 +26,7 @@ def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
     """The rounds of a run, and a sentence for each curve that cannot be drawn."""
     charts, missing = [], []
     for chart, without in (
-        (_headline(run), f"{metric(run.headline).name} is not defined in any round, so it has no curve."),
+        (_headline(run), _no_headline(run)),
         (_loss(run), _not_recorded(run, "the training loss")),
         (_intermediaries(run), "No round is recorded, so v has no curve."),
         (_lambda(run), _no_lambda(run)),
@@ -39,17 +40,23 @@ def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
 
 
 def _headline(run: Run) -> Chart:
-    what = metric(run.headline)
-    faint = [Line("each hospital", _validation(run, name), "faint", hint=name) for name in run.hospitals]
-    mean = _single("mean over hospitals", _validation(run))
-    guessing = ((0.5, "guessing"),) if run.headline == "auc" else ()
+    hospitals = {name: _validation(run, name) for name in run.hospitals}
+    return headline_chart(run.headline, _validation(run), hospitals)
+
+
+def headline_chart(
+    headline: str, mean: tuple[Point, ...], hospitals: Mapping[str, tuple[Point, ...]]
+) -> Chart:
+    """A metric on validation images over rounds: the mean, and each hospital's behind it."""
+    what = metric(headline)
+    faint = [Line("each hospital", points, "faint", hint=name) for name, points in hospitals.items()]
     return Chart(
         f"How well the model does: {what.name} on validation images",
         f"{what.about[0].upper()}{what.about[1:]}.",
         what.name,
-        (*faint, mean),
+        (*faint, _single("mean over hospitals", mean)),
         y_range=(0.0, 1.0),
-        levels=guessing,
+        levels=((0.5, "guessing"),) if headline == "auc" else (),
     )
 
 
@@ -104,7 +111,26 @@ def epsilon_chart(run: Run) -> Chart | None:
     statement = run.statement
     if statement is None:
         return None
-    rounds = statement.by_round
+    return spending_chart(
+        statement.by_round, statement.delta, run.experiment.budget, withdrawn=bool(statement.withdrawn)
+    )
+
+
+def spending_chart(
+    rounds: Sequence[tuple[int, float | None, float | None]],
+    delta: float,
+    limit: BudgetSettings | None,
+    *,
+    withdrawn: bool,
+) -> Chart | None:
+    """Both ε over rounds, add-or-remove; None where there is nothing to draw.
+
+    Args:
+        rounds: (round, ε for a hospital, ε for an intermediary); None or infinite: no guarantee.
+        delta: of these ε.
+        limit: drawn where it is of the same kind.
+        withdrawn: whether an intermediary has no ε of its own.
+    """
     lines = [
         Line(
             f"one {unit}",
@@ -115,16 +141,15 @@ def epsilon_chart(run: Run) -> Chart | None:
         for place, unit in enumerate(("hospital", "intermediary"))
         if rounds
     ]
-    if lines and (statement.withdrawn or lines[0].points == lines[1].points):
+    if lines and (withdrawn or lines[0].points == lines[1].points):
         why = (
             "one hospital; v changed, so an intermediary has none of its own"
-            if statement.withdrawn
+            if withdrawn
             else "one hospital, not split: the same for an intermediary"
         )
         lines = [Line(why, lines[0].points, label=lines[0].label)]
-    limit = run.experiment.budget
     # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
-    fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
+    fits = limit and (limit.neighbours, limit.delta or delta) == ("add-or-remove", delta)
     levels = ((limit.epsilon, f"budget for one {limit.unit}: {limit.epsilon:,g}"),) if limit and fits else ()
     chart = Chart(
         "ε after each round",
@@ -239,6 +264,13 @@ def _validation(run: Run, hospital: str | None = None) -> tuple[Point, ...]:
 
 def _noise_at_the_server(run: Run) -> bool:
     return run.experiment.is_private and run.experiment.privacy.level == "client"
+
+
+def _no_headline(run: Run) -> str:
+    name = metric(run.headline).name
+    if not run.has_figures:
+        return f"No hospital lets its figures out, so {name} has no curve."
+    return f"{name} is not defined in any round, so it has no curve."
 
 
 def _not_recorded(run: Run, what: str) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from silodp.report import tables, words
 from silodp.report.chart import is_empty
 from silodp.report.curves import reach_chart
+from silodp.report.frame import Page, render
 from silodp.report.metric import metric
-from silodp.report.page import Page, main_tiles, promised, render
+from silodp.report.page import main_tiles, promised
 from silodp.report.predictions import PATIENTS_STAY, Predictions, predict_all
 from silodp.report.reading import Run
 from silodp.runs.wording import SEEN, tested_on

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -13,25 +11,16 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.files import write_atomically
 from silodp.report import curves, promise, tables, words
-from silodp.report.chart import draw, swatch
+from silodp.report.frame import Page, Tile, render
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.schema import ModelTest
-from silodp.runs.wording import show_epsilon, show_interval
+from silodp.runs.wording import show_interval
 
-HERE = Path(__file__).parent
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
-Tile = tuple[str, str, str]
-"""One of the few numbers that everybody wants: name, value, remark."""
 NOT_OURS = "a file that is no report of silodp has this name"
-
-
-@dataclass(frozen=True)
-class Page:
-    html: str
-    shows_patients: bool
 
 
 def make_report(
@@ -111,42 +100,6 @@ def compose(
     )
 
 
-def render(template: str, generator: str, title: str, shows_patients: bool, **content: Any) -> Page:
-    """A page in the one frame and style, which warns where it shows patients' images."""
-    from silodp import __version__
-    from silodp.cohorts.contact_sheet import WARNING
-
-    html = (
-        _environment()
-        .get_template(template)
-        .render(
-            generator=generator,
-            version=__version__,
-            style=(HERE / "style.css").read_text(encoding="utf-8"),
-            title=title,
-            warning=WARNING if shows_patients else "",
-            **content,
-        )
-    )
-    return Page(html.strip() + "\n", shows_patients)
-
-
-@cache  # templates are compiled once, however many pages follow
-def _environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(draw=draw, swatch=swatch, chance=promise.chance, show_epsilon=show_epsilon)
-    environment.filters["sentence"] = words.sentence
-    return environment
-
-
 def _title(runs: Sequence[Run]) -> str:
     return f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»"
 
@@ -197,6 +150,8 @@ def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
     value = test["mean"].get(run.headline) if test else None
     if test is None and run.metrics:
         value = run.metrics[-1]["validation"]["mean"].get(run.headline)
+    if not (test["tried"] if test else run.has_figures):
+        return tiles
     part = "test" if test else "validation"
     edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
     remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
@@ -215,15 +170,12 @@ def _budget(run: Run) -> str:
     limit, statement = run.experiment.budget, run.statement
     if limit is None or statement is None or statement.budget_spent is None:
         return ""
-    return (
-        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
-        f"δ = {limit.delta:g}); {show_epsilon(statement.budget_spent)} of it is spent. "
-        "A round that would spend more does not start."
-    )
+    return words.spent_of_budget(limit, statement.budget_spent)
 
 
 def _command(run: Run) -> str:
-    return f"silodp run {shlex.quote(str(run.folder / 'experiment.toml'))}"
+    command = "silodp deploy run DIR" if run.experiment.cohort.kind == "deployed" else "silodp run"
+    return f"{command} {shlex.quote(str(run.folder / 'experiment.toml'))}"
 
 
 def _comparison(runs: Sequence[Run]) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def predict_all(
 def _out_of_reach(run: Run) -> str:
     if run.summary is None or not (run.folder / "model.safetensors").is_file():
         return "The run has no finished model"
+    if run.experiment.cohort.kind == "deployed":
+        return "The images are at the hospitals"
     if run.experiment.cohort.kind == "custom":
         return "The data were given from Python and are not in the run's folder"
     if run.experiment.model.kind == "custom":

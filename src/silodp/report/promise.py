@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from silodp.report.reading import Run
 from silodp.runs.wording import show_epsilon
+
+if TYPE_CHECKING:  # it brings PyTorch along
+    from silodp.report.reading import Run
 
 FALSE_ALARMS = 0.01
 

@@ -57,6 +57,14 @@ class Run:
         return list(self.metrics[0]["validation"]["hospitals"]) if self.metrics else []
 
     @property
+    def has_figures(self) -> bool:
+        """Whether any hospital let figures on its images out; those of a simulation always do."""
+        test = self.test("last")
+        return any(record["validation"]["hospitals"] for record in self.metrics) or bool(
+            test and test["hospitals"]
+        )
+
+    @property
     def classes(self) -> list[str]:
         return [str(name) for name in self.cohort["classes"]] if self.cohort else []
 

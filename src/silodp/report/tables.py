@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
-from silodp.report.reading import Run
 from silodp.runs.schema import ModelTest, Values
 from silodp.runs.wording import SEEN, show_epsilon, show_interval, tested_on
 
 if TYPE_CHECKING:
     from silodp.inference.evaluation import ImageScore
+    from silodp.report.reading import Run
 
 Edges = Mapping[str, Sequence[float | None]]
 
@@ -79,9 +79,12 @@ def holdings(run: Run) -> Table | None:
 
 
 def results(run: Run) -> Table | None:
-    """Test metrics by hospital: all of the last round's model, the headline of the best round's."""
+    """Test metrics by hospital: all of the last round's model, the headline of the best round's.
+
+    None before there are any, and where no hospital lets them out.
+    """
     last, best = run.test("last"), run.test("best")
-    if last is None or best is None:
+    if last is None or best is None or not last["tried"]:
         return None
     caption = (
         f"Test results of the last model (round {last['round']}), {SEEN[last['batch']]}, with 95 % "

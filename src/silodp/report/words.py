@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
 from silodp.report.promise import strength
-from silodp.report.reading import Run
 from silodp.runs.record import start_record
 from silodp.runs.schema import CohortFile, ModelTest
-from silodp.runs.wording import describe_baseline, describe_certainty, describe_start, show_epsilon
+from silodp.runs.wording import (
+    NO_FIGURES,
+    describe_baseline,
+    describe_certainty,
+    describe_start,
+    show_epsilon,
+)
+
+if TYPE_CHECKING:  # it brings PyTorch along
+    from silodp.report.reading import Run
+    from silodp.settings import BudgetSettings
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
     "synthetic-ct": "synthetic CT slices",
     "rsna-ich": "head CT slices",
     "prostate": "prostate MRI slices",
+    "deployed": "images that stay at their hospitals",
     "custom": "images that were given from Python",
 }
 SCALES = {"dice": "1 is perfect, 0 is no overlap; ", "auc": "1 is perfect, 0.5 is guessing; "}
@@ -73,6 +84,8 @@ def reached(headline: str, test: ModelTest) -> str:
     """How well a model does at a test, and how sure that is."""
     name, value = metric(headline).name, shown(test["mean"].get(headline))
     after = f"After {several(test['round'], 'round')}"
+    if not test["tried"]:
+        return sentence(NO_FIGURES)
     if value == "–":
         return f"{after} its {name} on test images is not defined."
     certainty = ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, headline))
@@ -90,6 +103,8 @@ def _how_well(run: Run) -> str:
     what, scale = metric(run.headline), SCALES.get(run.headline, "")
     value = shown(run.metrics[-1]["validation"]["mean"].get(run.headline))
     so_far = f"After {several(run.rounds, 'round')} so far"
+    if not run.has_figures:
+        return sentence(NO_FIGURES)
     if value == "–":
         return f"{so_far} its {what.name} on validation images is not defined."
     return f"{so_far} it reaches {what.name} {value} on validation images ({scale}mean over hospitals)."
@@ -133,9 +148,20 @@ def how_private(run: Run) -> list[str]:
     return sentences
 
 
+def spent_of_budget(limit: BudgetSettings, spent: float | None) -> str:
+    """What a budget allows, and how much of it is gone; None: without bound."""
+    return (
+        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
+        f"δ = {limit.delta:g}); {show_epsilon(spent)} of it is spent. "
+        "A round that would spend more does not start."
+    )
+
+
 def shown_without_cover(run: Run) -> list[str]:
     """What this very page shows although no ε covers it: numbers from hospitals' images, without noise."""
-    shown = ["metrics on validation and test images, by hospital", "how many images of which kind each holds"]
+    shown = ["how many images of which kind each holds"]
+    if run.has_figures:
+        shown.insert(0, "metrics on validation and test images, by hospital")
     if run.experiment.clipping.reads_norms:
         shown.append("the clip bound C of each round, from un-noised norms")
     if run.experiment.intermediaries.uncovered:
@@ -163,6 +189,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
                 if simulated
                 else "given from Python; whether they are real, silodp cannot know"
                 if custom
+                else "each on a machine of its own"
+                if experiment.cohort.kind == "deployed"
                 else "as the files name them"
             ),
         ),

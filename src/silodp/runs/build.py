@@ -108,7 +108,8 @@ class ServerParts:
 
     def describe_cohort(self) -> dict[str, Any]:
         """What cohort.json says."""
-        return describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
+        found = describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
+        return found | {"simulated": False}
 
     def cohort_digest(self) -> str:
         """Changes with the data, as far as they are known here: a run resumes on the same only."""

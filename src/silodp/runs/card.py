@@ -8,6 +8,7 @@ from silodp.experiment import ResolvedExperiment
 from silodp.files import to_json
 from silodp.runs.schema import CohortFile, Summary, or_nan
 from silodp.runs.wording import (
+    NO_FIGURES,
     SEEN,
     describe_cohort,
     describe_start,
@@ -70,6 +71,8 @@ def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) 
 
 def _how_well(summary: Summary) -> str:
     test = summary["test"]["last"]
+    if not test["tried"]:
+        return f"## How well it does\n\n{NO_FIGURES[0].upper()}{NO_FIGURES[1:]}."
     rows = ["| metric | test, mean over hospitals | 95 % interval |", "|---|---|---|"]
     for name, value in test["mean"].items():
         rows.append(
@@ -103,12 +106,15 @@ def _privacy(summary: Summary) -> str:
 
 
 def _limits(summary: Summary) -> str:
-    seen = SEEN[summary["test"]["last"]["batch"]]
-    lines = [
-        "- For research. It is no medical device, and nobody has tried it in a clinic.",
-        f"- Its figures are for images like those above, {seen}; for other scanners, hospitals or people "
-        "they say nothing: try it with `silodp evaluate` first.",
-    ]
+    test = summary["test"]["last"]
+    lines = ["- For research. It is no medical device, and nobody has tried it in a clinic."]
+    if test["tried"]:
+        lines.append(
+            f"- Its figures are for images like those above, {SEEN[test['batch']]}; for other scanners, "
+            "hospitals or people they say nothing: try it with `silodp evaluate` first."
+        )
+    else:
+        lines.append("- Try it on labelled images of your own with `silodp evaluate` before anything else.")
     if summary["cohort"].get("simulated", False) or "simulated" not in summary["cohort"]:
         lines.append("- The hospitals were simulated: real ones are less alike.")
     return "\n".join(["## Limits", "", *lines])

@@ -69,6 +69,8 @@ def list_runs(folders: Sequence[Path]) -> list[Listed]:
 
 
 def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
+    if (folder.parent / "site.toml").is_file():
+        return  # a hospital's own files in a deployment, with a ledger over all runs
     if any((folder / name).is_file() for name in _FILES):
         yield folder
     elif deep:

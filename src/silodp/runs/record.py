@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silodp.experiment import ResolvedExperiment
-from silodp.federation import Round
 from silodp.models.start import IN_WORDS
 from silodp.privacy.accountants import Epsilon
 from silodp.runs.schema import (
@@ -22,6 +21,9 @@ from silodp.runs.schema import (
 )
 from silodp.settings import Rule
 from silodp.tasks.scores import Scores, mean_intervals
+
+if TYPE_CHECKING:  # it brings PyTorch along
+    from silodp.federation import Round
 
 Metrics = dict[str, float]
 
@@ -150,12 +152,16 @@ def not_covered(
         epsilon: what was spent.
         cohort: what is known of the data; None before the run has written cohort.json.
     """
+    deployed = experiment.cohort.kind == "deployed"
+    whose = ", of hospitals that let them out" if deployed else ""
+    left = "hospitals/, un-noised optimizer moments and secrets of noise"
+    if deployed:
+        left = "deployment/, contributions as they came and the secret of the noise"
     notes = [
-        "validation and test metrics (metrics.jsonl, summary.json, MODEL_CARD.md), and the choice of the "
-        "best round by them (model-best.safetensors)",
+        f"validation and test metrics (metrics.jsonl, summary.json, MODEL_CARD.md){whose}, and the choice of "
+        "the best round by them (model-best.safetensors)",
         "the sizes of the training sets, and all of cohort.json",
-        "until the run is over: hospitals/, un-noised optimizer moments and secrets of noise, and "
-        "checkpoint.pt, the secret of the draws",
+        f"until the run is over: {left}, and checkpoint.pt, the secret of the draws",
     ]
     hospitals, members = experiment.hospitals, experiment.members
     if members < hospitals:
@@ -173,7 +179,7 @@ def not_covered(
         notes.append(f"the start ({start['name']}): trained on {IN_WORDS[start['origin']]}")
     if experiment.cohort.simulated:
         notes.append("real hospitals: those of this run are simulated")
-    if experiment.cohort.kind == "deployed" and experiment.privacy.noise == "central":
+    if deployed and experiment.privacy.noise == "central":
         notes.append("the coordinator, who sees every contribution as it is (privacy.noise = central)")
     if experiment.privacy.noise == "shared":
         notes.append(

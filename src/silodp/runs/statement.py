@@ -16,6 +16,7 @@ from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.federation import build_budget, build_mechanism
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder, read_experiment
@@ -55,6 +56,7 @@ class Statement:
     not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
     withdrawn: str  # why an intermediary has no ε of its own; empty where it has
     image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
+    seen_from: Adversaries | None  # ε of a hospital by who looks, where that makes a difference
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -72,6 +74,7 @@ class Statement:
             "delta": self.delta,
             **as_dict(self.figures),
             "image_epsilon": self.image,
+            "seen_from": vars(self.seen_from) if self.seen_from else None,
             "covers_everything": not self.unprotected,
             "unprotected": list(self.unprotected),
             "start": start_record(self.experiment),
@@ -124,9 +127,19 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         hospital_multipliers=_hospital_multipliers(released),
         withdrawn=epsilon.withdrawn,
         image=epsilon.image,
+        seen_from=_seen_from(experiment, released),
         budget_spent=budget.cost(events) if budget else None,
         not_covered=tuple(not_covered(experiment, epsilon_record(epsilon), cohort)),
     )
+
+
+def _seen_from(experiment: ResolvedExperiment, released: Sequence[Event]) -> Adversaries | None:
+    """Where hospitals share the noise, or where the server is another's: in one process nobody looks on."""
+    private = experiment.privacy
+    if private.level == "sample" or (private.noise == "central" and experiment.cohort.kind != "deployed"):
+        return None
+    shares = experiment.members - private.may_stay_away if private.noise == "shared" else 0
+    return against(released, experiment.delta, shares)
 
 
 def _along_the_way(

@@ -28,17 +28,18 @@ SEEN = {
     "scan": "one patient's scan at a time",
     "hospital": "in batches of a hospital",
 }
+NO_FIGURES = "how well the model does cannot be said here: no hospital lets its figures out"
 
 
 def describe_round(record: RoundRecord) -> str:
     """Metric, v, C and both ε of one line of metrics.jsonl."""
-    metric, value = next(iter(record["validation"]["mean"].items()))
+    metrics = list(record["validation"]["mean"].items())[:1]  # of a deployment: where hospitals let them out
     epsilon, bound = record["epsilon"], or_infinite(record["clip_bound"])
     hospital, intermediary = show_epsilon(epsilon["hospital"]), show_epsilon(epsilon["intermediary"])
     if epsilon["withdrawn"]:
         intermediary = "the same (v changed)"
     parts = [
-        f"{metric} {or_nan(value):.3f}",
+        *(f"{metric} {or_nan(value):.3f}" for metric, value in metrics),
         f"v {record['intermediaries']}" + (" (capped)" if record["intermediaries_capped"] else ""),
         *([f"C {bound:.3g}"] if bound < math.inf else []),
         f"ε hospital {hospital}, intermediary {intermediary}",
@@ -94,11 +95,15 @@ def tested_on(test: ModelTest) -> tuple[int, int | None]:
 def describe_test(test: ModelTest, headline: str) -> list[str]:
     """A test figure and what it rests on; and warnings."""
     first, *more = describe_certainty(test, headline)
+    if not test["tried"]:
+        return [first]
     return [f"{headline} {or_nan(test['mean'].get(headline)):.3f}, {first}", *more]
 
 
 def describe_certainty(test: ModelTest, headline: str) -> list[str]:
     """What a test figure rests on: its interval, on whom, how the network saw the images; and warnings."""
+    if not test["tried"]:
+        return [NO_FIGURES]
     images, patients = tested_on(test)
     edges = show_interval(test["intervals"]["mean"].get(headline))
     whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")

@@ -4,7 +4,8 @@ import logging
 import sys
 from pathlib import Path
 
-from silodp.engines.flower.link import LinkSettings, run_link, stop_on_signals
+from silodp.deploy.signals import stop_on_signals
+from silodp.engines.flower.link import LinkSettings, run_link
 
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 run_link(

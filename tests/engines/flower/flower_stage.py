@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,9 +22,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.link import Handle, LinkSettings, run_link
-from silodp.engines.flower.proxy import nginx_config
+from silodp.engines.flower.proxy import nginx_config, proxy
 from silodp.engines.flower.superlink import SuperLinkSettings, superlink
-from silodp.engines.flower.supervisor import Program, Supervisor
 
 HOSPITALS = ("alpha", "beta", "gamma")  # with links in processes of their own
 TOY = "delta"  # its link is a thread of the test, or no link at all
@@ -38,7 +36,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 150) -> None:
     """Waits for something that must come; it may take long on a busy machine."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -63,22 +61,14 @@ class Stage:
             folder / "secret", folder / "superlink", folder / "state.db" if database else None,
         )  # fmt: skip
         self.superlink = superlink(self.settings, self.roster)
-        self.proxy = Supervisor(self._nginx())
-        self.links: dict[str, subprocess.Popen[bytes]] = {}
-
-    def _nginx(self) -> Program:
-        place = self.folder / "nginx"
-        place.mkdir()
+        (folder / "nginx").mkdir()
         config = nginx_config(
-            f"127.0.0.1:{self.proxy_port}", self.folder / "server.crt", self.folder / "server.key",
-            self.settings.address, self.folder / "ca.crt", place,
+            self.proxy_address, folder / "server.crt", folder / "server.key", self.settings.address,
+            folder / "ca.crt", folder / "nginx",
         )  # fmt: skip
-        (place / "nginx.conf").write_text(config)
-        program = shutil.which("nginx") or "/usr/sbin/nginx"
-        return Program(
-            "nginx", [program, "-c", str(place / "nginx.conf"), "-e", "stderr"], place / "nginx.log",
-            ready=lambda: socket.create_connection(("127.0.0.1", self.proxy_port), 1).close() is None,
-        )  # fmt: skip
+        (folder / "nginx.conf").write_text(config, encoding="utf-8")
+        self.proxy = proxy(folder / "nginx.conf", folder / "nginx.log")
+        self.links: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         self.superlink.start()

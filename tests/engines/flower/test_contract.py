@@ -42,7 +42,7 @@ def test_the_version_is_the_one_that_was_studied() -> None:
         (flower.Fab, "hash_str content verifications"),
         (flower.build_fab_from_files, "files"),
         (flower.push_objects, "objects push_object_fn object_ids_to_push"),
-        (flower.pull_objects, "object_ids pull_object_fn max_time max_tries_per_object"),
+        (flower.pull_objects, "object_ids pull_object_fn max_time initial_backoff backoff_cap"),
         (flower.get_object_body, "object_content cls"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_class_still_has_what_is_called(kind: Any, names: str) -> None:
         (flower.DeactivateNodeRequest, "node_id"),
         (flower.SendNodeHeartbeatRequest, "node heartbeat_interval"),
         (flower.PullMessagesRequest, "node"),
-        (flower.PushMessagesRequest, "node messages_list message_object_trees clientapp_runtime_list"),
+        (flower.PushMessagesRequest, "node messages_list message_object_trees"),
         (flower.PullObjectRequest, "node run_id object_id"),
         (flower.PushObjectRequest, "node run_id object_id object_content session_id"),
         (flower.ConfirmMessageReceivedRequest, "node run_id message_object_id"),

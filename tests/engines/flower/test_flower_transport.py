@@ -3,11 +3,12 @@
 import http.client
 import logging
 import os
+import shutil
 import signal
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,41 @@ from flower_stage import HOSPITALS, TOY, Stage, until
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.grid import FlowerTransport
+from silodp.engines.flower.grid import FlowerTransport, GridSettings
 from silodp.engines.flower.proxy import FLEET_PATHS
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    if not (shutil.which("nginx") or Path("/usr/sbin/nginx").exists()):
+        pytest.fail("nginx is not here; install Debian's nginx-light, or what your system calls it")
+    stage = Stage(tmp_path_factory.mktemp("flower"))
+    try:
+        stage.start()
+        yield stage
+    finally:
+        stage.stop()
+
+
+@pytest.fixture
+def transport(stage: Stage) -> Iterator[FlowerTransport]:
+    """With all links of the three hospitals up, whatever the test before did to them."""
+    for name in HOSPITALS:
+        if name not in stage.links:
+            stage.link(name)
+    transport = stage.transport()
+    until(lambda: transport.connected() >= set(HOSPITALS), "three hospitals are connected")
+    yield transport
+    transport.close()
 
 
 def round_trip(transport: FlowerTransport, messages: Mapping[str, bytes]) -> None:
     """Each hospital gets its message and sends the very bytes back."""
     sent = {transport.send(hospital, message): message for hospital, message in messages.items()}
     while sent:
-        delivery = transport.receive(60)
+        delivery = transport.receive(150)
         assert delivery is not None, "no reply came"
         assert delivery.content == sent.pop(delivery.ticket), delivery.problem
 
@@ -118,6 +143,18 @@ def test_nobody_takes_the_servers_task_without_the_secret(stage: Stage) -> None:
             client.AcquireTask(wanted)
 
 
+def test_a_coordinator_with_a_wrong_secret_says_so_and_submits_nothing(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"guessed")
+    settings = GridSettings(stage.settings.address, stage.folder / "ca.crt", tmp_path / "secret")
+    before = (stage.settings.folder / "superlink.log").read_text().count("Created run")
+    with closing(FlowerTransport(settings, stage.roster)) as transport:
+        until(lambda: "401" in transport.problem, "it is refused")
+        assert transport.connected() == frozenset()
+        with pytest.raises(Unreachable, match=r"the SuperLink is not there .*401"):
+            transport.send("alpha", b"?")
+    assert (stage.settings.folder / "superlink.log").read_text().count("Created run") == before
+
+
 def test_a_foreign_app_runs_nowhere(
     stage: Stage, transport: FlowerTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,7 +196,7 @@ def test_why_a_site_failed_stays_at_the_hospital(stage: Stage, transport: Flower
 def asked(transport: FlowerTransport, message: bytes) -> Any:
     until(lambda: TOY in transport.connected(), "the toy is connected")
     ticket = transport.send(TOY, message)
-    delivery = transport.receive(60)
+    delivery = transport.receive(150)
     assert delivery is not None
     assert delivery.ticket == ticket
     return delivery
@@ -197,46 +234,71 @@ def test_a_late_reply_to_a_forgotten_ticket_is_thrown_away(stage: Stage, transpo
         assert transport.receive(0.3) is None
 
 
-def test_a_hospital_that_stalls_or_sends_nonsense_holds_up_nobody(stage: Stage) -> None:
-    """One that announces a reply and never sends it, then one whose reply is no message of ours."""
+class Rogue:
+    """A hospital with a good key whose link is not ours."""
+
+    def __init__(self, stage: Stage, client: Any) -> None:
+        self._client = client
+        public = wire.public_key_bytes(TOY, stage.roster[TOY])
+        joining = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=1800)
+        self._node = flower.Node(node_id=client.ActivateNode(joining).node_id)
+
+    def question(self) -> Any:
+        got = self._client.PullMessages(flower.PullMessagesRequest(node=self._node))
+        return flower.message_from_proto(got.messages_list[0])
+
+    def announce(self, head: Any, tree: Any) -> Any:
+        return self._client.PushMessages(
+            flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+        )
+
+    def stall(self) -> None:
+        """Announces a reply and never sends it."""
+        reply = wire.reply_to(self.question(), b"never sent")
+        with flower.no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            head = flower.message_to_proto(flower.remove_content_from_message(reply))
+            self.announce(head, flower.get_object_tree(reply))
+
+    def talk_nonsense(self) -> None:
+        """Sends what is no message of ours."""
+        empty = flower.Message(flower.RecordDict(), reply_to=self.question())
+        wire.push(empty, self.announce, self._client, self._node)
+
+    def leave(self) -> None:
+        self._client.DeactivateNode(flower.DeactivateNodeRequest(node_id=self._node.node_id))
+
+
+@pytest.fixture
+def rogue(stage: Stage) -> Iterator[Rogue]:
     key = wire.load_private_key(stage.folder / f"{TOY}.key")
-    with (
-        closing(stage.transport(download=3.0)) as transport,
-        closing(wire.fleet_client(stage.proxy_address, stage.folder / "ca.crt", key)) as client,
-    ):
-        public = flower.public_key_to_bytes(key.public_key())
-        request = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=1800)
-        node = flower.Node(node_id=client.ActivateNode(request).node_id)
-        for name in HOSPITALS:
-            if name not in stage.links:
-                stage.link(name)
-        until(lambda: transport.connected() == {*HOSPITALS, TOY}, "all are connected")
+    with closing(wire.fleet_client(stage.proxy_address, stage.folder / "ca.crt", key)) as client:
+        rogue = Rogue(stage, client)
+        yield rogue
+        rogue.leave()
 
-        def announce(head: Any, tree: Any) -> Any:
-            return client.PushMessages(
-                flower.PushMessagesRequest(node=node, messages_list=[head], message_object_trees=[tree])
-            )
 
-        for nonsense in (False, True):
+@pytest.mark.usefixtures("transport")  # for the links of the three
+def test_a_hospital_that_stalls_holds_up_nobody(stage: Stage, rogue: Rogue) -> None:
+    with closing(stage.transport(download=3600)) as transport:
+        until(lambda: transport.connected() >= {*HOSPITALS, TOY}, "all are connected")
+        transport.send(TOY, b"answer me")
+        rogue.stall()
+        until(lambda: not transport._asked, "its reply is being downloaded")
+        round_trip(transport, everyone(100))
+        assert transport.receive(0) is None
+
+
+def test_a_reply_that_does_not_come_or_is_nonsense_is_a_problem(stage: Stage, rogue: Rogue) -> None:
+    with closing(stage.transport(download=1)) as transport:
+        until(lambda: TOY in transport.connected(), "the rogue is connected")
+        for answer in (rogue.stall, rogue.talk_nonsense):
             ticket = transport.send(TOY, b"answer me")
-            got = client.PullMessages(flower.PullMessagesRequest(node=node))
-            question = flower.message_from_proto(got.messages_list[0])
-            if nonsense:
-                empty = flower.Message(flower.RecordDict(), reply_to=question)
-                wire.push(empty, announce, client, node)
-            else:
-                reply = wire.reply_to(question, b"never sent")
-                with flower.no_object_id_recompute():
-                    reply.metadata.__dict__["_message_id"] = reply.object_id
-                    head = flower.message_to_proto(flower.remove_content_from_message(reply))
-                    announce(head, flower.get_object_tree(reply))
-                until(lambda: not transport._asked, "its reply is being downloaded")
-                round_trip(transport, everyone(100))
-            delivery = transport.receive(60)
+            answer()
+            delivery = transport.receive(150)
             assert delivery is not None
             assert (delivery.ticket, delivery.content) == (ticket, None)
             assert delivery.problem.startswith("its reply could not be read: ")
-        client.DeactivateNode(flower.DeactivateNodeRequest(node_id=node.node_id))
 
 
 def test_a_link_that_is_stopped_signs_off_and_joins_again_at_once(
@@ -255,7 +317,7 @@ def test_a_killed_link_is_noticed_and_joins_again(stage: Stage, transport: Flowe
     stage.end("gamma", signal.SIGKILL)
     ticket = transport.send("gamma", b"anyone?")  # nobody has noticed yet
     round_trip(transport, {"alpha": b"1", "beta": b"2"})
-    delivery = transport.receive(60)
+    delivery = transport.receive(150)
     assert delivery is not None
     assert (delivery.ticket, delivery.content) == (ticket, None)
     assert delivery.problem
@@ -277,7 +339,7 @@ def test_a_killed_superlink_is_started_again_and_all_come_back(
         ticket, old = transport.send(TOY, b"?"), stage.superlink.pid
         assert old is not None
         os.kill(old, signal.SIGKILL)
-        delivery = transport.receive(60)
+        delivery = transport.receive(150)
         assert delivery is not None
         assert (delivery.ticket, delivery.content) == (ticket, None)
         assert "ask again" in delivery.problem

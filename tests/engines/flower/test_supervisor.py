@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +49,37 @@ def test_a_program_that_dies_is_begun_again(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
+def test_children_of_a_killed_program_do_not_outlive_it(tmp_path: Path) -> None:
+    """As nginx's workers would, on nginx's port."""
+    command = ["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/child.$$; wait"]
+    kept = Supervisor(Program("sh", command, tmp_path / "log"))
+    kept.start()
+    until(lambda: any(path.stat().st_size for path in tmp_path.glob("child.*")), "it has a child")
+    child = int(next(tmp_path.glob("child.*")).read_text())
+    first = kept.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: gone(child), "its child has gone, too")
+    until(lambda: kept.pid not in (None, first), "it is begun again")
+    kept.stop()
+
+
 def test_what_does_not_start_says_why(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "print('no such port'); raise SystemExit(1)"]
+    command = ["sh", "-c", "echo no such port; exit 1"]
     kept = Supervisor(Program("it", command, tmp_path / "log", ready=lambda: False))
     with pytest.raises(InputError, match="it: did not start; it said: no such port"):
-        kept.start(timeout=2)
+        kept.start(timeout=6)
+
+
+def test_a_port_that_another_has_is_named(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        kept = Supervisor(Program("it", ["sleep", "600"], tmp_path / "log", listens=address))
+        with pytest.raises(InputError, match=f"{address} is taken by another program"):
+            kept.start(timeout=1)
+    assert kept.starts == 0
 
 
 def test_a_killed_keeper_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ class GridSettings:
         poll: seconds between two questions for replies.
         download: seconds for the pieces of a reply once it was announced.
         largest: bytes of a reply.
-        ttl: seconds after which the SuperLink throws an unanswered message away.
+        ttl: seconds after which the SuperLink throws an unanswered message away. With a round's deadline a
+            hospital that was away is not handed plans that nobody waits for.
     """
 
     address: str
@@ -195,24 +196,21 @@ class FlowerTransport:
         where = self._settings.address, self._settings.ca
         control = wire.control_client(*where)
         executor = wire.executor_client(*where, self._secret)
+        wanted = flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
         try:
+            # First what others left; and with a wrong secret no run is submitted that nobody could take.
+            while (taken := executor.AcquireTask(wanted)).token:
+                self._refuse(wire.task_client(*where, taken.token), taken.task.run_id)
             answer = control.StartRun(wire.start_run_request())
             if not answer.HasField("run_id"):
                 raise wire.Garbled("the SuperLink did not take the run")
-            deadline = time.monotonic() + wire.REQUEST_TIMEOUT
-            while time.monotonic() < deadline and not self._closed.is_set():
-                taken = executor.AcquireTask(
-                    flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
-                )
-                if not taken.token:
-                    self._closed.wait(self._settings.poll)
-                    continue
+            while (taken := executor.AcquireTask(wanted)).token:
                 client = wire.task_client(*where, taken.token)
                 if taken.task.run_id == answer.run_id:
                     client.PullTaskInput(flower.PullTaskInputRequest())  # with an app, which stays as it is
                     return _Run(answer.run_id, client)
                 self._refuse(client, taken.task.run_id)
-            raise wire.Garbled("the run's task was not to be had")
+            raise wire.Garbled("the run's task was not to be had: is there another coordinator?")
         finally:
             control.close()
             executor.close()

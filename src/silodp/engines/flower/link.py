@@ -8,7 +8,6 @@ node's key.
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,13 @@ from silodp.engines.flower import wire
 from silodp.errors import printable
 
 HEARTBEAT = float(flower.HEARTBEAT_MIN_INTERVAL)  # seconds; silent for twice as long, a node is offline
-LONGEST_BACKOFF = 20.0  # seconds
+LONGEST_BACKOFF = 5.0  # seconds
+
+_HINTS = {
+    412: " (the key is not registered, or the SuperLink has not noticed yet that this node had gone)",
+    401: " (the SuperLink does not know this node; a clock that is 5 s ahead is refused, too)",
+    403: " (the proxy lets nobody through here: is it the coordinator's address?)",
+}
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +57,6 @@ class LinkSettings:
     largest: int = wire.LARGEST
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set; for the main thread of a process."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: object) -> None:
-        # Not here: the signal may have come while this very thread held the event's lock.
-        threading.Thread(target=stop.set).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    return stop
-
-
 def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> None:
     """Connects, and passes each message to `handle` and its answer back, until `stop` is set. Blocks.
 
@@ -88,11 +80,17 @@ def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> N
             log.info("connected to %s", settings.address)
             _Session(settings, handle, stop, client, node_id).run()
         except Exception as error:  # whatever Flower or the network raises, a hospital comes back
-            log.warning("%s: %s", settings.address, printable(wire.reason_of(error), one_line=True))
+            log.warning(
+                "%s: %s%s", settings.address, _line(error), _HINTS.get(wire.status_of(error) or 0, "")
+            )
         finally:
             client.close()
         stop.wait(pause)
         pause = min(2 * pause, LONGEST_BACKOFF)
+
+
+def _line(error: Exception) -> str:
+    return printable(wire.reason_of(error), one_line=True)
 
 
 def _join(client: Any, key: Any) -> int:
@@ -139,7 +137,6 @@ class _Session:
 
     def _work(self, head: Any, tree: Any) -> None:
         message_id, run_id = head.metadata.message_id, head.metadata.run_id
-        started = time.monotonic()
         try:
             question = self._retrying(
                 lambda: wire.pull(
@@ -150,7 +147,7 @@ class _Session:
         except Exception as error:
             if wire.status_of(error) == 401:
                 raise
-            log.warning("a message could not be read: %s", printable(wire.reason_of(error), one_line=True))
+            log.warning("a message could not be read: %s", _line(error))
             reply = wire.reply_to(head, None, "the message could not be read")
         else:
             reply = wire.reply_to(head, *self._answer(question))
@@ -158,7 +155,7 @@ class _Session:
             return  # leaving: the coordinator asks again
         # Flower hands a message out once, confirmed or not: to confirm only frees the SuperLink's memory. So
         # it comes after the answer, and a link that dies before it has lost nothing that could be kept.
-        self._send(reply, run_id, time.monotonic() - started)
+        self._send(reply)
         with suppress(Exception):
             self._client.ConfirmMessageReceived(
                 flower.ConfirmMessageReceivedRequest(
@@ -200,14 +197,12 @@ class _Session:
                 raise ConnectionError("stopped")
         return done.result()
 
-    def _send(self, reply: Any, run_id: int, seconds: float) -> None:
+    def _send(self, reply: Any) -> None:
         def announce(head: Any, tree: Any) -> Any:
+            # Without the seconds that the site took, which Flower's own node would send along.
             return self._client.PushMessages(
-                flower.PushMessagesRequest(
-                    node=self._node, messages_list=[head], message_object_trees=[tree],
-                    clientapp_runtime_list=[seconds],
-                )
-            )  # fmt: skip
+                flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+            )
 
         try:
             self._retrying(lambda: wire.push(reply, announce, self._client, self._node))
@@ -215,7 +210,7 @@ class _Session:
             if wire.status_of(error) == 401:
                 raise
             # 403: the run is over. The coordinator has gone on without this answer, or asks again.
-            log.warning("an answer was not taken: %s", printable(wire.reason_of(error), one_line=True))
+            log.warning("an answer was not taken: %s", _line(error))
 
     def _retrying(self, request: Callable[[], Any]) -> Any:
         """Rides out a proxy or SuperLink that is gone for a while; raises what will not pass by waiting."""
@@ -229,7 +224,7 @@ class _Session:
                 if error.response.status_code not in (502, 503, 504):
                     raise
                 reason = error
-            log.info("%s: %s", self._settings.address, wire.reason_of(reason))
+            log.warning("%s: %s", self._settings.address, _line(reason))
             if self._stop.wait(pause):
                 raise reason
             pause = min(2 * pause, LONGEST_BACKOFF)

@@ -4,8 +4,9 @@ Whoever reaches its port with the CA certificate may submit apps and register ke
 So it listens on loopback alone, and `proxy` lets hospitals through to what they need. Its process isolation
 means that it starts no app itself; its secret, that only who knows it can take a task.
 
-Its state is in memory. A database would make a round of 31 MB twice as slow, and buys nothing: no run of
-Flower can be resumed, the coordinator's own checkpoint is, and keys are registered again after each start.
+Its state is in memory. With a database a round of small messages took about twice as long, one of 31 MB up
+to half as long again (benchmarks/deploy_round.py --database), and it buys nothing: no run of Flower can be
+resumed, the coordinator's own checkpoint is, and keys are registered again after each start.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
             name="SuperLink",
             command=_command(settings),
             log_file=folder / "superlink.log",
+            listens=settings.address,
             ready=lambda: _healthy(settings),
             after_start=lambda: register(settings.address, settings.ca, keys),
             environment=_environment(folder),
@@ -84,6 +86,20 @@ def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
                 client.RegisterNode(flower.RegisterNodeRequest(public_key=key, name=name))
     finally:
         client.close()
+
+
+def online(address: str, ca: Path, roster: Mapping[str, str]) -> frozenset[str]:
+    """Names of the hospitals whose nodes are connected now, by their keys; OSError: nobody answers."""
+    keys = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
+    client = wire.control_client(address, ca)
+    try:
+        nodes = client.ListNodes(flower.ListNodesRequest()).nodes_info
+    except flower.httpx.HTTPError as error:
+        raise ConnectionError(f"{address}: {wire.reason_of(error)}") from None
+    finally:
+        client.close()
+    found = {bytes(node.public_key) for node in nodes if node.status == "online"}
+    return frozenset(name for key, name in keys.items() if key in found)
 
 
 def _command(settings: SuperLinkSettings) -> list[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +39,7 @@ class Program:
         name: for the log.
         command: its words; the first is looked up on PATH.
         log_file: where its output goes, for its owner alone.
+        listens: host:port of its own; while somebody else has it, the program is not started.
         ready: whether it serves; asked again and again after a start, and may raise.
         after_start: done each time it has become ready, before it counts as up.
         environment: of the program, whole.
@@ -44,6 +48,7 @@ class Program:
     name: str
     command: Sequence[str]
     log_file: Path
+    listens: str = ""
     ready: Callable[[], bool] = lambda: True
     after_start: Callable[[], None] = lambda: None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -58,13 +63,14 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep, name=program.name, daemon=True)
         self.starts = 0
+        self.problem = ""
 
     @property
     def pid(self) -> int | None:
         """Of the program, while it is up."""
         return self._process.pid if self._process and self._up.is_set() else None
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 120.0) -> None:
         """Returns when the program is up.
 
         Raises:
@@ -73,8 +79,12 @@ class Supervisor:
         self._thread.start()
         if not self._up.wait(timeout):
             self.stop()
-            said = self._program.log_file.read_text(encoding="utf-8", errors="replace")[-500:]
-            raise InputError(f"{self._program.name}: did not start; it said: {said}")
+            raise InputError(f"{self._program.name}: did not start; {self.problem or self._said()}")
+
+    def _said(self) -> str:
+        with suppress(OSError):
+            return "it said: " + self._program.log_file.read_text(encoding="utf-8", errors="replace")[-500:]
+        return "it said nothing"
 
     def stop(self, timeout: float = 10.0) -> None:
         """Ends the program: SIGTERM, and SIGKILL after `timeout` seconds."""
@@ -86,6 +96,8 @@ class Supervisor:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
+        self._end_children()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
@@ -103,24 +115,35 @@ class Supervisor:
                 self._up.clear()
             if self._stop.is_set():
                 break
-            code = process.poll() if process else None
-            log.warning("%s ended (%s); it is started again", self._program.name, code)
+            self._end_children()
+            reason = f"ended with {process.poll()}" if process else f"cannot be started: {self.problem}"
+            log.warning("%s %s; it is started again", self._program.name, reason)
             self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_BACKOFF)
         if self._process and self._process.poll() is None:
             self._process.terminate()
 
+    def _end_children(self) -> None:
+        """nginx's workers outlive a killed master, and keep its port."""
+        if self._process and self._process.poll() is not None:
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def _begin(self) -> subprocess.Popen[bytes] | None:
-        program, self.starts = self._program, self.starts + 1
+        program, self.problem = self._program, ""
+        if program.listens and answers(program.listens):
+            self.problem = f"{program.listens} is taken by another program; stop it, or give another port"
+            return None
+        self.starts += 1
         try:
             with private_open(program.log_file, "ab") as output:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _TIED, str(os.getpid()), *program.command],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=dict(program.environment),
+                    env=dict(program.environment), start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
-            log.warning("%s could not be started: %s", program.name, error)
+            self.problem = str(error)
             return None
         return self._process
 
@@ -133,3 +156,12 @@ class Supervisor:
             except Exception as error:
                 log.debug("%s is not ready: %s", self._program.name, error)
         return False
+
+
+def answers(address: str) -> bool:
+    """Whether somebody on this machine listens at host:port."""
+    host, port = address.rsplit(":", 1)
+    reached = {"0.0.0.0": "127.0.0.1", "*": "127.0.0.1", "[::]": "::1"}.get(host, host.strip("[]"))
+    with suppress(OSError), socket.create_connection((reached, int(port)), timeout=1):
+        return True
+    return False

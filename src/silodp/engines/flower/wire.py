@@ -210,7 +210,11 @@ def pull(
         return bytes(answer.object_content)
 
     ids = list(dict.fromkeys(part.object_id for part in flower.iterate_object_tree(tree)))
-    return joined(flower.pull_objects(ids, download, max_time=seconds, max_tries_per_object=None), largest)
+    # A message is announced before its pieces are there; Flower's own pauses of seconds would add up.
+    contents = flower.pull_objects(
+        ids, download, max_time=seconds, max_tries_per_object=None, initial_backoff=0.1, backoff_cap=0.5
+    )
+    return joined(contents, largest)
 
 
 def joined(contents: Mapping[str, bytes], largest: int) -> bytes:

@@ -1,0 +1,107 @@
+"""Folders that are there whole or not at all, and files with the modes that they are meant to have."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from silodp.errors import InputError
+from silodp.files import private_folder, write_atomically
+
+
+@contextmanager
+def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
+    """A private folder beside `folder` that becomes it at the end; where anything fails it is removed.
+
+    What a killed process has left there is removed by the next one.
+    """
+    folder = folder.absolute()
+    if folder.resolve() == Path.cwd().resolve():
+        raise InputError(f"{folder}: you are in it; give a new folder")
+    if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists already and is not empty; give a new folder")
+    if not folder.parent.is_dir():
+        raise InputError(f"{folder}: {folder.parent} is no folder; make it first")
+    place = folder.with_name(f".{folder.name}.silodp-new")
+    try:
+        place.mkdir()
+    except FileExistsError:
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise InputError(f"{place}: somebody else's, and in the way; remove it") from None
+    place.chmod(0o700)
+    with alone(place):
+        try:
+            _empty(place)
+            yield place
+            if replace and folder.exists():
+                shutil.rmtree(folder)
+            place.rename(folder)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    _sync(folder.parent)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process works in this folder meanwhile."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be opened ({error.strerror}); give a folder of yours, not a link to one"
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{folder}: another process is at work there; wait for it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def put(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """A new file with this mode, whatever the umask; on disk when this returns."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def put_all(folder: Path, files: Iterable[tuple[str, str]]) -> None:
+    for name, text in files:
+        private_folder((folder / name).parent)
+        put(folder / name, text)
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """The old file or the new one, never a part; it belongs to whom its folder does, if root writes it."""
+    write_atomically(path, content)
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+    path.chmod(mode)
+
+
+def _empty(folder: Path) -> None:
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,225 @@
+"""What is so now, read from a folder's files alone: nothing is changed, and PyTorch is not needed.
+
+A dict of either kind is ready for JSON, holds no secret, and says in `needs` what a person has to see to.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from silodp.deploy.config import read_site
+from silodp.errors import InputError, printable
+from silodp.experiment import Experiment
+from silodp.files import is_held, parse_json, read_json
+from silodp.privacy.accountants import figure
+from silodp.privacy.adversaries import Adversaries, against
+from silodp.privacy.events import Event, Neighbours, Unit
+from silodp.privacy.ledger import read_ledger
+
+HEARD, REFUSALS = "heard.json", "refusals.jsonl"
+MOST_REFUSALS = 20
+_TAIL = 2**17  # bytes of refusals that are looked at
+_HEADER = 2**12  # bytes: the first line of a file of which the rest may be large
+
+
+class Refusal(TypedDict):
+    """What was refused. At a coordinator also by whom, and what was asked."""
+
+    time: float
+    reason: str
+    hospital: str
+    asked: str
+
+
+class Heard(TypedDict):
+    """The last request that carried the coordinator's signature."""
+
+    time: float
+    asked: str
+    run: str
+
+
+class Against(TypedDict):
+    """ε of a whole hospital against who looks; None: no guarantee."""
+
+    outside: float | None
+    coordinator: float | None
+    another_hospital: float | None
+
+
+class SiteRun(TypedDict):
+    """A run that the site has signed an agreement for."""
+
+    run: str
+    experiment: str
+    rounds: int  # planned
+    last_round: int  # answered
+    epsilon: Against
+    delta: float
+    agreed: float
+    answered: float | None  # when
+
+
+class SiteStatus(TypedDict):
+    """A hospital's own view; times are seconds since 1970."""
+
+    kind: Literal["site"]
+    hospital: str
+    running: bool  # whether a process holds its ledger
+    heard: Heard | None
+    epsilon: float | None  # over all runs; None: no guarantee
+    delta: float | None  # of that ε; None before there is one
+    releases: int
+    limits: dict[str, Any]
+    runs: list[SiteRun]
+    refusals: list[Refusal]  # the last ones, newest first
+    needs: list[str]
+
+
+def site_status(folder: Path) -> SiteStatus:
+    """Of a hospital's folder, which holds site.toml and state/."""
+    settings, state = read_site(folder), folder / "state"
+    limits, ledger = settings.limits, state / "ledger.jsonl"
+    try:
+        events = read_ledger(ledger).events if ledger.exists() else []
+        runs = sorted(_runs(state, events), key=lambda run: run["agreed"], reverse=True)
+        refusals = read_refusals(state / REFUSALS)
+        heard = _heard(state / HEARD)
+        running = is_held(ledger)
+    except PermissionError as error:
+        raise InputError(
+            f"{error.filename}: only its owner may read it; ask as the user that the site runs as"
+        ) from None
+    delta = limits.delta or (runs[0]["delta"] if runs else None)
+    spent = epsilon_of(tuple(events), delta, "hospital", "add-or-remove") if delta and events else 0.0
+    status: SiteStatus = {
+        "kind": "site",
+        "hospital": settings.name,
+        "running": running,
+        "heard": heard,
+        "epsilon": spent,
+        "delta": delta,
+        "releases": len(events),
+        "limits": limits.model_dump(mode="json"),
+        "runs": runs,
+        "refusals": refusals,
+        "needs": [],
+    }
+    status["needs"] = list(_needs(status))
+    return status
+
+
+def _needs(status: SiteStatus) -> list[str]:
+    needs = []
+    if not status["running"]:
+        needs.append("its site is not running; start it with `silodp deploy hospital`")
+    if status["epsilon"] is None or status["epsilon"] >= status["limits"]["epsilon"] * (1 - 1e-9):
+        needs.append("all of limits.epsilon is spent; this hospital answers no further round")
+    answered = max((run["answered"] or run["agreed"] for run in status["runs"]), default=0.0)
+    if status["refusals"] and (last := status["refusals"][0])["time"] > answered:
+        needs.append(f"its last word was a refusal: {last['reason']}")
+    return needs
+
+
+def _runs(state: Path, events: Sequence[Event]) -> list[SiteRun]:
+    places = sorted((state / "runs").glob("*/agreement.json"))
+    return [_run(path.parent, events) for path in places]
+
+
+def _run(place: Path, events: Sequence[Event]) -> SiteRun:
+    path = place / "agreement.json"
+    try:
+        agreement = read_json(path)
+        experiment = Experiment(**tomllib.loads(agreement["experiment"]))
+        shares = noise_shares(experiment, agreement["facts"])
+        delta, run = float(agreement["delta"]), str(agreement["run"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
+    plans = set((place / "plans").read_text().split()) if (place / "plans").exists() else set()
+    mine = tuple(event for event in events if event.digest in plans)
+    seen = _against(mine, delta, shares)
+    answered, last = place / "answered", 0
+    if answered.exists():
+        header = _first_line(answered)
+        last = int(parse_json(header)["round"]) if header else 0
+    return {
+        "run": run,
+        "experiment": experiment.name,
+        "rounds": experiment.rounds,
+        "last_round": last,
+        "epsilon": {
+            "outside": finite(seen.outside),
+            "coordinator": finite(seen.coordinator),
+            "another_hospital": finite(seen.another_hospital),
+        },
+        "delta": delta,
+        "agreed": path.stat().st_mtime,
+        "answered": answered.stat().st_mtime if answered.exists() else None,
+    }
+
+
+def noise_shares(experiment: Experiment, hospitals: Sequence[object]) -> int:
+    """With how many hospitals' shares the noise is full; 0: the server adds all of it.
+
+    Args:
+        hospitals: all of the agreement, one entry each.
+    """
+    if experiment.privacy.noise != "shared":
+        return 0
+    return len(experiment.participation.training(hospitals)) - experiment.privacy.may_stay_away
+
+
+def read_refusals(path: Path) -> list[Refusal]:
+    """The last ones of a file with one a line, newest first; a line that is none is left out."""
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+        lines = file.read(_TAIL).splitlines()
+    found: list[Refusal] = []
+    for line in reversed(lines):
+        try:
+            fields = parse_json(line)
+            texts = [
+                printable(fields.get(name, ""), one_line=True) for name in ("reason", "hospital", "asked")
+            ]
+            time = float(fields["time"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        found.append({"time": time, "reason": texts[0], "hospital": texts[1], "asked": texts[2]})
+    return found[:MOST_REFUSALS]
+
+
+def _heard(path: Path) -> Heard | None:
+    try:
+        fields = read_json(path)
+        return {"time": float(fields["time"]), "asked": str(fields["asked"]), "run": str(fields["run"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _first_line(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.readline(_HEADER)
+
+
+@lru_cache(maxsize=64)  # a page asks every other second, and ε changes once a round
+def _against(events: tuple[Event, ...], delta: float, shares: int) -> Adversaries:
+    return against(events, delta, shares)
+
+
+@lru_cache(maxsize=64)
+def epsilon_of(events: tuple[Event, ...], delta: float, unit: Unit, neighbours: Neighbours) -> float | None:
+    """ε of releases; None: no guarantee."""
+    return finite(figure(events, delta, unit, neighbours).epsilon) if events else 0.0
+
+
+def finite(value: float) -> float | None:
+    """As JSON can say it: an infinite ε is null."""
+    return value if math.isfinite(value) else None
