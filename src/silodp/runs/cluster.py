@@ -235,7 +235,7 @@ class ClusterEngine:
                     again[other] = time.monotonic() + PAUSES[tries[other]]
                     tries[other] += 1
                 else:
-                    problem = ["Exception", f"no actor survived it ({delivery.problem})"]
+                    problem = ["Exception", f"no actor could answer ({delivery.problem})"]
                     came[other] = {"problem": problem, "put_down": False, "warnings": []}, b""
             yield name, came.pop(name)
 

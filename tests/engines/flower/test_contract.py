@@ -1,6 +1,7 @@
 """What silodp takes for granted of Flower's inside, which Flower promises to nobody.
 
-When this fails, Flower has changed: read what each name has become, then `wire`, `link`, `grid`, `superlink`.
+When this fails, Flower has changed: read what each name has become, then `wire`, `link`, `grid`, `superlink`,
+`simulation_app`.
 """
 
 import inspect
@@ -99,6 +100,21 @@ def test_a_request_still_has_its_fields(message: Any, fields: str) -> None:
     assert not missing, f"{message.DESCRIPTOR.name} has no {sorted(missing)} any more. {LOOK}"
 
 
+def test_the_simulation_is_started_as_before() -> None:
+    """In a process of its own: it imports Ray."""
+    code = (
+        "import inspect\n"
+        "from silodp.engines.flower import simulation_internals as flower\n"
+        "print(*inspect.signature(flower.run_simulation).parameters)\n"
+        "print(*(name for name in ('get_node_ids', 'push_messages', 'pull_messages')"
+        " if hasattr(flower.Grid, name)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    taken, grid = done.stdout.splitlines()
+    assert taken.startswith("server_app client_app num_supernodes backend_name backend_config"), LOOK
+    assert grid == "get_node_ids push_messages pull_messages", LOOK
+
+
 def test_constants_that_timings_rest_on() -> None:
     found = flower.HEARTBEAT_MIN_INTERVAL, flower.HEARTBEAT_PATIENCE, flower.SUPERLINK_NODE_ID
     assert found == (10, 2, 1), f"{found}. {LOOK}"
@@ -112,7 +128,7 @@ def test_the_superlink_still_knows_the_words_of_its_command_line() -> None:
     assert [word for word in words if word.startswith("--") and word not in said] == [], LOOK
 
 
-def test_only_one_module_imports_flower() -> None:
+def test_only_two_modules_import_flower() -> None:
     folder = Path(wire.__file__).parent
     importing = [
         path.name
@@ -121,7 +137,7 @@ def test_only_one_module_imports_flower() -> None:
             line.strip().startswith(("import flwr", "from flwr")) for line in path.read_text().splitlines()
         )
     ]
-    assert importing == ["internals.py"]
+    assert importing == ["internals.py", "simulation_internals.py"]
 
 
 def test_without_flower_it_says_how_to_get_it() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -86,10 +87,17 @@ def _relay(
         for reply in grid.pull_messages(list(tickets)) if tickets else ():
             ticket = tickets.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
-                said = printable(" ".join(reply.error.reason.split()), one_line=True)[:300]
-                outgoing.put(FROM.pack(ticket, False) + said.encode())
+                outgoing.put(FROM.pack(ticket, False) + _in_short(reply.error.reason).encode())
             else:
                 outgoing.put(FROM.pack(ticket, True) + _bytes(reply))
+
+
+def _in_short(reason: str) -> str:
+    """Flower's reason is `<class 'package.Kind'>:<'text'>`, and Ray's text of a dead actor has a page."""
+    found = re.match(r"<class '[\w.]*?(\w+)'>", reason)
+    if found and found[1].startswith("Actor"):
+        return f"its actor ended ({found[1]})"
+    return printable(" ".join(reason.split()), one_line=True)[:300]
 
 
 def _send_all(connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
