@@ -22,6 +22,7 @@ from silodp.deploy.journal import Journal
 from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
+from silodp.files import private_open, to_json
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
 from silodp.tasks.scores import Scores
@@ -169,7 +170,7 @@ class Remote:
                 except Refused as refused:
                     refusals[name] = str(refused)
                     del due[name]
-                    log.warning("%s refuses: %s", name, refused)
+                    self._note_refusal(name, kind, str(refused))
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
                     due[name] = self._clock() + AGAIN
@@ -177,6 +178,14 @@ class Remote:
             for ticket in waiting:
                 self._transport.forget(ticket)
         return refusals
+
+    def _note_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
+        log.warning("%s refuses: %s", name, reason)
+        if self._refusals is None:
+            return
+        said = {"time": round(time.time(), 3), "hospital": name, "asked": kind, "reason": reason}
+        with suppress(OSError), private_open(self._refusals, "a") as file:
+            file.write(to_json(said) + "\n")
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""
