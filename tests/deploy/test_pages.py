@@ -91,17 +91,30 @@ def figures(address: str) -> Any:
     return json.loads(ask(address, "/status.json")[1])
 
 
+def texts(browser: Browser, selector: str) -> list[str]:
+    """What a person sees, at one moment: the page may be about to change."""
+    script = (
+        "return [...document.querySelectorAll({})].map(one => one.checkVisibility() ? one.innerText : '')"
+    )
+    found: list[str] = browser.run(script.format(json.dumps(selector)))
+    return found
+
+
+def text(browser: Browser, selector: str) -> str:
+    return "\n".join(texts(browser, selector))
+
+
 def tiles(browser: Browser) -> dict[str, str]:
-    names, values = browser.texts(".tiles dt"), browser.texts(".tiles dd:not(.about)")
-    return dict(zip(names, values, strict=True))
+    found = texts(browser, ".tiles dt, .tiles dd:not(.about)")
+    return dict(zip(found[::2], found[1::2], strict=True))
 
 
 def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_being_loaded_again(
     stage: Stage, browser: Browser
 ) -> None:
     browser.open(stage.coordinator)
-    assert "No run has begun yet." in browser.text("main")
-    assert "Its SuperLink does not answer" in browser.text("#needs")
+    assert "No run has begun yet." in text(browser, "main")
+    assert "Its SuperLink does not answer" in text(browser, "#needs")
     browser.run("window.mark = document.querySelector('#refused'); window.kept = true")
     stage.train(until=1)
     WebDriverWait(browser.driver, 60).until(lambda _: tiles(browser).get("Rounds") == "1")
@@ -128,15 +141,14 @@ def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_b
         2,
         1,
     )
-    assert f"{show_epsilon(status['run']['budget']['spent'])} of it is spent" in browser.text("#rounds")
-    assert (
-        f"{show_epsilon(status['run']['against']['coordinator'])} against this coordinator"
-        in browser.text("#rounds")
+    assert f"{show_epsilon(status['run']['budget']['spent'])} of it is spent" in text(browser, "#rounds")
+    assert f"{show_epsilon(status['run']['against']['coordinator'])} against this coordinator" in text(
+        browser, "#rounds"
     )
-    assert "stands still after round 2 of 3" in browser.text("#needs")
-    assert browser.texts("#hospitals tbody th") == [one["name"] for one in status["hospitals"]]
-    assert "This page itself shows what no ε covers: Dice on validation images, by hospital" in browser.text(
-        "#uncovered"
+    assert "stands still after round 2 of 3" in text(browser, "#needs")
+    assert texts(browser, "#hospitals tbody th") == [one["name"] for one in status["hospitals"]]
+    assert "This page itself shows what no ε covers: Dice on validation images, by hospital" in text(
+        browser, "#uncovered"
     )
     assert all(url.startswith((stage.coordinator, "data:,")) for url in browser.requests())
     assert browser.console() == []
@@ -145,27 +157,27 @@ def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_b
 def test_a_sites_page_says_what_status_says_and_follows_along(stage: Stage, browser: Browser) -> None:
     browser.open(stage.site)
     assert tiles(browser)["ε spent by this hospital"] == "0.0"
-    assert "no agreement has been signed" in browser.text("#runs")
+    assert "no agreement has been signed" in text(browser, "#runs")
     browser.run("window.kept = true")
     stage.train(until=1)
     stage.hospitals.sites[NAME].handle(b"nonsense")
     WebDriverWait(browser.driver, 60).until(
         lambda _: tiles(browser).get("Rounds answered") == "1"
-        and "bytes that are none of silodp's" in browser.text("#refused")
+        and "bytes that are none of silodp's" in text(browser, "#refused")
     )  # fmt: skip
     assert browser.run("return window.kept === true")
     status = figures(stage.site)
     (run,) = status["runs"]
-    row = browser.texts("#runs tbody td")
+    row = texts(browser, "#runs tbody td")
     seen = [show_epsilon(run["epsilon"][who]) for who in ("outside", "coordinator", "another_hospital")]
     assert row[:5] == ["1 of 3", *seen, "0.01"]
     assert tiles(browser)["ε spent by this hospital"] == show_epsilon(status["epsilon"])
     width = float(browser.run("return document.querySelector('#limit .full').getAttribute('width')"))
     assert width == pytest.approx(100 * status["epsilon"] / status["limits"]["epsilon"], abs=0.01)
-    assert "asked for figures of a model" in browser.text("#now")
-    assert "Its last word was a refusal" in browser.text("#needs")
-    assert "Validation and test figures" in browser.text("#leaves")
-    assert "validation and test figures" not in browser.text("#leaves p"), "they are let out"
+    assert "asked for figures of a model" in text(browser, "#now")
+    assert "Its last word was a refusal" in text(browser, "#needs")
+    assert "Validation and test figures" in text(browser, "#leaves")
+    assert "validation and test figures" not in text(browser, "#leaves p"), "they are let out"
     assert browser.console() == []
 
 
@@ -193,7 +205,7 @@ def test_what_strangers_wrote_is_text(stage: Stage, browser: Browser) -> None:
         (stage.site, ("#refused", "#now")),
     ):
         browser.open(address)
-        assert all(ODD in browser.text(selector) for selector in selectors)
+        assert all(ODD in text(browser, selector) for selector in selectors)
         assert browser.run("return document.title") != "owned"
         assert browser.run("return document.querySelectorAll('img, main script').length") == 0
         assert browser.console() == []
@@ -216,8 +228,8 @@ def test_it_says_so_when_nobody_serves_it_any_more(stage: Stage, browser: Browse
     with serve_site_page(stage.kit / "hospitals" / NAME, 0) as address:
         assert address is not None
         browser.open(address)
-        assert not browser.text("#gone")
-    WebDriverWait(browser.driver, 60).until(lambda _: "hears nothing any more" in browser.text("#gone"))
+        assert not text(browser, "#gone")
+    WebDriverWait(browser.driver, 60).until(lambda _: "hears nothing any more" in text(browser, "#gone"))
 
 
 def test_it_reads_without_scripts(stage: Stage) -> None:
