@@ -266,16 +266,21 @@ def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path:
     assert_refused(open_.send("evaluate", payload, about={**about, "part": "train"}), "'train' in batches")
 
 
-def test_what_goes_wrong_at_a_site_tells_nothing_of_its_data(tiny: Experiment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, InputError])
+def test_what_goes_wrong_at_a_site_tells_nothing_of_its_data(
+    error: type[Exception], tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     asked = Asked(tiny, tmp_path)
 
     def load(experiment: Experiment) -> Any:
-        raise RuntimeError("cannot read /data/patients/Maria_Muster.dcm")
+        raise error("cannot read /data/patients/Maria_Muster.dcm")
 
     asked.site._load, asked.site._data = load, None
     reply = asked.agree()
-    assert_refused(reply, "it failed (RuntimeError); its log says why")
+    assert_refused(reply, "its log says why")
     assert "Muster" not in str(reply)
+    assert "Muster" in caplog.text
+    assert "Muster" not in (tmp_path / NAME / "refusals.jsonl").read_text(encoding="utf-8")
 
 
 def test_a_statement_says_what_the_hospitals_own_ledger_says(tiny: Experiment, tmp_path: Path) -> None:

@@ -324,7 +324,11 @@ class Site:
         """The hospital's data under the name that the coordinator knows; read once for each form."""
         form = to_json([experiment.task, experiment.cohort.model_dump(mode="json")])
         if self._data is None or self._data[0] != form:
-            found = self._load(experiment)
+            try:
+                found = self._load(experiment)
+            except InputError as error:  # it may name files, and files patients: that stays here
+                log.warning("the data cannot be read as asked: %s", error)
+                raise InputError("its data cannot be read as the experiment asks; its log says why") from None
             self._data = form, HospitalData(self.name, **found.parts)
         return self._data[1]
 
