@@ -26,7 +26,8 @@ from silodp.local.splitting import split_sizes
 from silodp.local.trainer import network_input
 from silodp.models import build_model
 from silodp.privacy.ledger import Ledger
-from silodp.runs.build import Parts, build
+from silodp.runs.build import build
+from silodp.runs.parts import Parts
 
 SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from silodp.intermediary import IntermediaryRule
     from silodp.models.norm import with_norm
     from silodp.privacy.accountants import Epsilon
-    from silodp.runs.build import Parts, build
+    from silodp.runs.build import build
+    from silodp.runs.parts import Parts
     from silodp.runs.training import Result, resume, train
     from silodp.server_optimizers import ServerOptimizer
     from silodp.update_map import UpdateMap
@@ -56,7 +57,7 @@ _HOMES = {
     "HospitalData": "silodp.cohorts",
     "InputError": "silodp.errors",
     "IntermediaryRule": "silodp.intermediary",
-    "Parts": "silodp.runs.build",
+    "Parts": "silodp.runs.parts",
     "Predictor": "silodp.inference.predictor",
     "Result": "silodp.runs.training",
     "ServerOptimizer": "silodp.server_optimizers",

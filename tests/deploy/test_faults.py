@@ -207,7 +207,7 @@ def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator
 SITE_DIES: dict[str, tuple[object, str]] = {
     "the ledger": (Ledger, "record"),
     "its states": (site_module.Hospital, "put_down"),
-    "the reply": (site_module._Answered, "write"),
+    "the reply": (site_module.Answered, "write"),
 }
 
 

@@ -24,7 +24,8 @@ from silodp.hospital import Hospital
 from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
-from silodp.runs.build import Public, derive, device_named, with_origin
+from silodp.runs.build import derive, device_named, with_origin
+from silodp.runs.parts import Public
 
 NAME = "hospital-0"
 
@@ -235,6 +236,15 @@ def test_once_signed_an_agreement_is_not_exchanged(tiny: Experiment, tmp_path: P
     asked = Asked(tiny, tmp_path)
     assert asked.agree() == asked.agree()
     assert_refused(asked.agree(replace(asked.agreement, delta=0.02)), "another one was signed for this run")
+
+
+def test_an_agreement_needs_the_coordinators_own_signature(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    content = asked.agreement.to_bytes()
+    for signature in ("", "00" * 64, Ed25519PrivateKey.generate().sign(content).hex()):
+        reply = asked.send("agree", content, about={"signature": signature})
+        assert_refused(reply, "the coordinator's own signature is not under it")
+    assert_refused(asked.train(asked.plan()), "nothing was agreed on")
 
 
 def test_strangers_and_messages_for_others_get_nowhere(tiny: Experiment, tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from silodp.facts import HospitalFacts
 from silodp.federation import build_federation
 from silodp.files import private_folder, read_plain, to_json, write_atomically
 from silodp.privacy.accountants import figure
-from silodp.runs.build import OnTrial, Public, ServerParts, derive, device_named, rehearsed, with_origin
+from silodp.runs.build import OnTrial, derive, device_named, rehearsed, with_origin
 from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.parts import Public, ServerParts
 from silodp.runs.places import new_folder
 from silodp.runs.training import OnRound, Result, resume_parts, train_parts
 

@@ -25,34 +25,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.cohorts.cohort import HospitalData
 from silodp.deploy.agreement import (
     Agreement,
     of_one_site,
-    planned_events,
-    portable,
     refuse_other_plan,
     refuse_over_limits,
     refuse_undeployable,
-    with_start_in,
 )
+from silodp.deploy.answered import Answered
 from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
+from silodp.deploy.joining import derive_agreed
 from silodp.deploy.keys import fingerprint
 from silodp.deploy.limits import Limits
 from silodp.deploy.status import HEARD, REFUSALS, noise_shares
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts, facts_of
-from silodp.files import parse_json, private_folder, private_open, read_plain, to_json, write_atomically
+from silodp.files import private_folder, private_open, read_plain, to_json, write_atomically
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
 from silodp.privacy.accountants import figure
 from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.runs.build import Public, build_hospitals, build_trainer, derive, device_named, with_origin
+from silodp.runs.build import build_hospitals, build_trainer, device_named
+from silodp.runs.parts import Public
 from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
@@ -168,6 +169,15 @@ class Site:
             write_atomically(place / "agreement.json", agreement.to_bytes())
         return {"signature": self._key.sign(agreement.to_bytes()).hex()}
 
+    def _countersigned(self, request: Request, agreement: Agreement) -> bytes:
+        """The coordinator's signature under the agreement itself, which is there to be shown later."""
+        try:
+            signature = bytes.fromhex(str(request.about.get("signature")))
+            self._coordinator.verify(signature, agreement.to_bytes())
+        except (ValueError, InvalidSignature):
+            raise InputError("agreement: the coordinator's own signature is not under it") from None
+        return signature
+
     def _join(self, agreement: Agreement, *, fresh: bool) -> _Joined:
         """Derives everything that the agreement says, and refuses it where one thing comes out otherwise.
 
@@ -186,17 +196,7 @@ class Site:
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
-        here = with_origin(with_start_in(self._starts, experiment))
-        public = derive(here, agreement.facts, device_named(self._device))
-        found = (portable(public.experiment).to_toml(), public.model.identity, len(public.model))
-        if found != (agreement.experiment, agreement.model, agreement.parameters):
-            raise InputError("agreement: its model or settings do not follow from its experiment")
-        events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
-        price = figure(events, agreement.delta, "hospital", "add-or-remove").epsilon
-        if agreement.delta != public.experiment.delta or not _same(price, agreement.epsilon):
-            raise InputError(
-                f"agreement: it says ε = {agreement.epsilon:.6g}, and its rounds cost {price:.6g}"
-            )
+        public, events = derive_agreed(agreement, experiment, self._starts, device_named(self._device))
         if fresh:
             new = of_one_site(events)
             refuse_over_limits(
@@ -213,7 +213,7 @@ class Site:
     def _plan(self, request: Request, sealed: bytes) -> bytes:
         """Checks, counts, trains, keeps the reply; the same request again gets the kept one."""
         place = self._place(request.run)
-        last = _Answered.read(place / "answered")
+        last = Answered.read(place / "answered")
         if last is not None and last.request == digest(sealed):
             return last.reply
         run = self._joined(request.run)
@@ -237,7 +237,7 @@ class Site:
         answer, _ = run.hospital.answer(plan.to(device))
         run.hospital.put_down(place / "state", plan.round)
         reply = seal(Reply("answer", digest(sealed), self.name, {}, answer.to_bytes()), self._key)
-        _Answered(plan.round, digest(sealed), reply).write(place / "answered")
+        Answered(plan.round, digest(sealed), reply).write(place / "answered")
         log.info("round %d of run %s: answered", plan.round, request.run[:8])
         return reply
 
@@ -271,7 +271,7 @@ class Site:
     def _statement(self, request: Request) -> bytes:
         """What this hospital's own ledger says of the run, for it to sign."""
         agreement = self._read_agreement(request.run)
-        last = _Answered.read(self._place(request.run) / "answered")
+        last = Answered.read(self._place(request.run) / "answered")
         experiment = agreement.read_experiment()
         mine = self.events_of(request.run)
         seen = against(mine, agreement.delta, noise_shares(experiment, agreement.facts))
@@ -344,30 +344,6 @@ class Site:
             file.write(to_json({"time": round(time.time(), 3), "reason": reason}) + "\n")
 
 
-@dataclass(frozen=True)
-class _Answered:
-    """The last round that was answered: one file, written whole."""
-
-    round: int
-    request: str
-    reply: bytes
-
-    def write(self, path: Path) -> None:
-        header = to_json({"round": self.round, "request": self.request}).encode()
-        write_atomically(path, header + b"\n" + self.reply)
-
-    @classmethod
-    def read(cls, path: Path) -> _Answered | None:
-        if not path.exists():
-            return None
-        header, _, reply = read_plain(path).partition(b"\n")
-        try:
-            fields = parse_json(header)
-            return cls(int(fields["round"]), str(fields["request"]), reply)
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
-
-
 def _experiment_of(tree: Any) -> Experiment:
     if not isinstance(tree, dict):
         raise InputError("facts: the request names no experiment")
@@ -377,7 +353,3 @@ def _experiment_of(tree: Any) -> Experiment:
 def _number_of(plan: RoundPlan, agreement: Agreement) -> str:
     """A plan's number in the ledger: two runs may begin with the same plan, and are paid for apart."""
     return hashlib.sha256(f"{agreement.run}/{plan.digest}".encode()).hexdigest()
-
-
-def _same(one: float, other: float) -> bool:
-    return one == other or abs(one - other) <= 1e-6 * max(abs(one), abs(other))

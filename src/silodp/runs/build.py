@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -18,20 +15,18 @@ from silodp.clipping import ClippingRule, RehearsedClipping
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.cohort import HospitalData
-from silodp.cohorts.description import describe
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
-from silodp.facts import HospitalFacts, describe_facts, facts_of
-from silodp.federation import Federation, State, build_federation, build_mechanism
+from silodp.facts import HospitalFacts, facts_of
+from silodp.federation import build_federation, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
-from silodp.local.trainer import LocalTrainer, normalises_over_batch
-from silodp.mechanism import Mechanism
+from silodp.local.trainer import LocalTrainer
 from silodp.models.start import read_start
 from silodp.runs.fitting import (
     network_of_facts,
@@ -42,9 +37,9 @@ from silodp.runs.fitting import (
     started,
     trained_network,
 )
-from silodp.runs.warnings import about_masks, before_training
+from silodp.runs.parts import Parts, Public
 from silodp.server_optimizers import ServerOptimizer
-from silodp.tasks import Task, task_named
+from silodp.tasks import task_named
 
 if TYPE_CHECKING:
     from silodp.runs.cluster import Cluster
@@ -55,101 +50,6 @@ OnTrial = Callable[[str, float], None]
 """Told what a rehearsal tried, and what it scored."""
 EngineOf = Callable[[Sequence[Hospital]], Engine]
 """Makes an engine for the hospitals of a cohort, in its order; `InProcess` is one."""
-
-
-@dataclass(frozen=True)
-class Public:
-    """What the server and every hospital derive from the experiment and public facts, each for itself.
-
-    Attributes:
-        experiment: resolved: every number is said.
-        facts: of all hospitals, in the cohort's order.
-        task: what is learnt.
-        model: the resident network, as a flat vector, with the values that it begins with.
-        mechanism: of the server and the hospitals.
-    """
-
-    experiment: ResolvedExperiment
-    facts: tuple[HospitalFacts, ...]
-    task: Task
-    model: FlatModel
-    mechanism: Mechanism
-
-
-@dataclass(frozen=True)
-class ServerParts:
-    """A federation whose hospitals are elsewhere, ready for its first round.
-
-    Attributes:
-        public: what it rests on.
-        engine: what the federation reaches the hospitals through.
-        federation: the server.
-    """
-
-    public: Public
-    engine: Engine
-    federation: Federation
-
-    @property
-    def experiment(self) -> ResolvedExperiment:
-        return self.public.experiment
-
-    @property
-    def task(self) -> Task:
-        return self.public.task
-
-    @property
-    def model(self) -> FlatModel:
-        return self.public.model
-
-    def first_state(self) -> State:
-        """Before round one, from the network as it is now."""
-        return self.federation.first_state(self.model.values.clone())
-
-    def describe_cohort(self) -> dict[str, Any]:
-        """What cohort.json says."""
-        found = describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
-        return found | {"simulated": False}
-
-    def cohort_digest(self) -> str:
-        """Changes with the data, as far as they are known here: a run resumes on the same only."""
-        facts = json.dumps([one.to_dict() for one in self.public.facts], sort_keys=True)
-        return hashlib.sha256(facts.encode()).hexdigest()[:16]
-
-    def warnings(self, asked: Experiment) -> list[str]:
-        """What whoever starts the run should know; `asked`: the experiment as it was given."""
-        return before_training(asked, self.experiment)
-
-    def mixes_images(self) -> bool:
-        """Whether what the network makes of an image hangs on those beside it."""
-        return normalises_over_batch(self.model.module)
-
-
-@dataclass(frozen=True)
-class Parts(ServerParts):
-    """A federation and what it is made of, all in this process.
-
-    Attributes:
-        cohort: checked.
-        trainer: of all hospitals.
-    """
-
-    cohort: Cohort
-    trainer: LocalTrainer
-
-    def describe_cohort(self) -> dict[str, Any]:
-        return describe(self.cohort, self.experiment.cohort.classes)
-
-    def cohort_digest(self) -> str:
-        return self.cohort.fingerprint()
-
-    def warnings(self, asked: Experiment) -> list[str]:
-        members = asked.participation.training(self.cohort.hospitals)
-        return [*about_masks(members), *super().warnings(asked)]
-
-    def mixes_images(self) -> bool:
-        some = self.cohort.hospitals[0].test.images[:2].to(self.trainer.device)
-        return self.trainer.mixes_images(some)
 
 
 class Own(TypedDict, total=False):

@@ -29,7 +29,8 @@ from silodp.facts import facts_of
 from silodp.hospital import Hospital
 from silodp.local.trainer import LocalTrainer
 from silodp.messages import RoundPlan
-from silodp.runs.build import Public, build_hospitals, build_trainer, derive, device_named
+from silodp.runs.build import build_hospitals, build_trainer, derive, device_named
+from silodp.runs.parts import Public
 from silodp.tasks import task_named
 from silodp.tensor_files import read_tensors
 

@@ -22,10 +22,11 @@ from silodp.federation import State
 from silodp.privacy.accountants import Epsilon, spent
 from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
-from silodp.runs.build import Own, ServerParts, build
+from silodp.runs.build import Own, build
 from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.parts import ServerParts
 from silodp.runs.places import new_folder
 from silodp.runs.record import (
     Metrics,
