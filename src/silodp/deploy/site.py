@@ -160,11 +160,10 @@ class Site:
             if read_plain(place / "agreement.json") != agreement.to_bytes():
                 raise InputError("agreement: another one was signed for this run; start a new run")
         else:
+            signature = self._countersigned(request, agreement)
             self._join(agreement, fresh=True)
             private_folder(place)
-            write_atomically(
-                place / "coordinator.sig", bytes.fromhex(str(request.about.get("signature", "")))
-            )
+            write_atomically(place / "coordinator.sig", signature)
             write_atomically(place / "own.sig", self._key.sign(agreement.to_bytes()))
             write_atomically(place / "agreement.json", agreement.to_bytes())
         return {"signature": self._key.sign(agreement.to_bytes()).hex()}
