@@ -1,6 +1,7 @@
 """Hospitals that share nothing but files: whoever answers for one, the run is that of one process."""
 
 import json
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -241,6 +242,17 @@ def test_what_cannot_travel_is_refused_in_one_sentence(
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=said):
         build(tiny.change(**changes), cohort=cohort, device="cpu", **{"engine": "flower", **own})
+
+
+def test_a_cluster_that_is_not_there_is_not_waited_for(
+    tiny: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(InputError, match=rf"^RAY_ADDRESS = {address}: nobody answers there .*ray start"):
+            build(tiny, device="cpu", engine="flower")
 
 
 @pytest.mark.parametrize("missing", ["flwr", "ray"])

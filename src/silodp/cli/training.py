@@ -61,7 +61,7 @@ def run(
 
     with (
         new_folder(out, loaded.name) as folder,
-        interruptible(folder),
+        interruptible(folder, _way_on(folder, engine)),
         progress(loaded.name, loaded.rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
@@ -94,7 +94,7 @@ def resume(
     from silodp.tracking import tracked
 
     with (
-        interruptible(folder),
+        interruptible(folder, _way_on(folder, engine)),
         progress(loaded.name, rounds or loaded.rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
@@ -113,6 +113,10 @@ def _engine(name: str, gpus: float | None) -> str | Cluster:
     from silodp.runs.cluster import Cluster
 
     return Cluster(gpus)
+
+
+def _way_on(folder: Path, engine: str) -> str:
+    return f"silodp resume {folder}" + (" --engine flower" if engine == "flower" else "")
 
 
 def _say_trial(tried: str, score: float) -> None:

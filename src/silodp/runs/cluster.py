@@ -24,6 +24,7 @@ from silodp.engines.flower.simulation import (
     Simulation,
     SimulationSettings,
     ray_address,
+    refuse_unreachable_ray,
     refuse_without_ray,
 )
 from silodp.engines.transport import Transport
@@ -60,6 +61,7 @@ class Cluster:
         """The experiment as it can be run so, before any image is read; refused where it cannot."""
         refuse_without_ray()
         refuse_what_stays(experiment)
+        refuse_unreachable_ray()
         if experiment.diagnostics and not isinstance(experiment, ResolvedExperiment):
             log.info("diagnostics = false: un-noised figures do not travel between processes")
             return experiment.change(diagnostics=False)

@@ -64,6 +64,21 @@ def refuse_without_ray() -> None:
             )
 
 
+def refuse_unreachable_ray() -> None:
+    """Ray itself would try for a quarter of an hour."""
+    address = ray_address()
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return  # a word such as auto, which Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"RAY_ADDRESS = {address}: nobody answers there ({error}); start the cluster with "
+            f"`ray start --head --port {port}`, or unset RAY_ADDRESS"
+        ) from None
+
+
 def ray_address() -> str:
     """Of the cluster that RAY_ADDRESS names; empty: Ray is started on this machine."""
     return os.environ.get("RAY_ADDRESS", "")
