@@ -15,6 +15,7 @@ from torch import Tensor
 
 import silodp.federation
 import silodp.noise.streams
+import silodp.pretraining.hospitals
 import silodp.runs.rehearsal
 from silodp import Cohort, Experiment, resume, train
 from silodp.diagnostics import Unprotected
@@ -179,6 +180,7 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
     }  # fmt: skip
     monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
     monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
+    monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 24)
     cohort = blob_cohort(images=15)
     other = other_data(cohort)
     one, two = (

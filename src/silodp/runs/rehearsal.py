@@ -111,7 +111,7 @@ def rehearse(
     shape: tuple[int, int, int],
     device: str = "auto",
     on_trial: OnTrial = lambda tried, score: None,
-    worlds: Sequence[int] = WORLDS,
+    worlds: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Settings for an experiment with clipping.rule = rehearsed, from trials on generated hospitals.
 
@@ -121,11 +121,11 @@ def rehearse(
         shape: of an image: channels, height, width.
         device: as for `build`.
         on_trial: told of every trial.
-        worlds: seeds of the generated hospitals.
+        worlds: seeds of the generated hospitals; by default `WORLDS`.
     """
     kind = _generator_of(experiment)
     channels, height, _ = shape
-    cohorts = [generated_hospitals(kind, sizes, height, channels, world) for world in worlds]
+    cohorts = [generated_hospitals(kind, sizes, height, channels, world) for world in worlds or WORLDS]
     return Rehearsal(experiment, cohorts, device, on_trial).find()
 
 

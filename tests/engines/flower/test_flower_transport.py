@@ -315,20 +315,6 @@ def test_a_link_that_is_stopped_signs_off_and_joins_again_at_once(
     round_trip(transport, {"alpha": b"again"})
 
 
-def test_a_killed_link_is_noticed_and_joins_again(stage: Stage, transport: FlowerTransport) -> None:
-    stage.end("gamma", signal.SIGKILL)
-    ticket = transport.send("gamma", b"anyone?")  # nobody has noticed yet
-    round_trip(transport, {"alpha": b"1", "beta": b"2"})
-    delivery = transport.receive(150)
-    assert delivery is not None
-    assert (delivery.ticket, delivery.content) == (ticket, None)
-    assert delivery.problem
-    assert "gamma" not in transport.connected()
-    stage.link("gamma")
-    until(lambda: "gamma" in transport.connected(), "gamma is back")
-    round_trip(transport, everyone(10))
-
-
 def test_a_killed_superlink_is_started_again_and_all_come_back(
     stage: Stage, transport: FlowerTransport
 ) -> None:
