@@ -50,6 +50,14 @@ class ClippingRule(Rule):
             f"the clip bound: from un-noised norms (clipping.rule = {self.rule})" if self.reads_norms else ""
         )
 
+    def reach(self, round_: int) -> tuple[float, float]:
+        """The smallest and the largest C that a round can have, whatever was released before it.
+
+        A hospital holds a plan against this. A rule that reads norms has no such limits, and is not deployed.
+        """
+        bound = self.first_bound()
+        return (math.inf, math.inf) if bound is None else (bound, bound)
+
     def first_bound(self) -> float | None:
         """C of round one; None where each round's norms give it."""
         raise NotImplementedError
@@ -173,6 +181,12 @@ class QuantileClipping(ClippingRule):
             return bound
         fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of its range
         return bound * math.exp(-self.learning_rate * (fraction - self.quantile))
+
+    def reach(self, round_: int) -> tuple[float, float]:
+        """Each round moves C by a factor between exp(−η(1 − γ)) and exp(ηγ)."""
+        steps = self.learning_rate * (round_ - 1)
+        low, high = -steps * (1 - self.quantile), steps * self.quantile
+        return self.bound * math.exp(max(low, -600.0)), self.bound * math.exp(min(high, 600.0))
 
     def multipliers(self, noise_multiplier: float) -> tuple[float, float]:
         """The bits get the share s of z^-2.

@@ -185,13 +185,16 @@ class Hospital:
             mine = examples[part.to(trainer.device)]
             yield draw_job(plan.parameters, mine, state, trainer.settings, chance, steps[number])
 
-    def put_down(self, folder: Path, round_: int) -> None:
-        """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`."""
+    def put_down(self, folder: Path, round_: int, keep: int | None = None) -> None:
+        """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`.
+
+        `keep`: of the rounds put down before, this one stays; by default the last.
+        """
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:
             put_down_secret(place, self._secret)
         if round_ and self._trainer.settings.keeps_state:
-            put_down(place, round_, self.states)
+            put_down(place, round_, self.states, keep)
 
     def take_up(self, folder: Path, round_: int) -> None:
         """Goes back to what it put down after `round_`; 0: to before its first round."""

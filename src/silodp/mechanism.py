@@ -238,7 +238,7 @@ class Mechanism:
             name = answer.hospital if isinstance(answer.hospital, str) else f"{answer.hospital!r:.40}"
             if (why := _not_expected(answer, plan, asked, counted)) is not None:
                 ignored.append((name, why))
-            elif (why := _malformed(answer.numbers, size, whole=distance is not None)) is not None:
+            elif (why := self.malformed(plan, answer.numbers)) is not None:
                 absent[name] = why
             else:
                 counted.add(name)
@@ -283,6 +283,12 @@ class Mechanism:
         )
         std = std_of_sum / denominator
         return Release(mean, bound, std, fraction_below, events, absent, tuple(ignored)), unprotected
+
+    def malformed(self, plan: RoundPlan, numbers: object) -> str | None:
+        """Why the numbers of an answer to this plan count as nothing; None where they count."""
+        assert plan.clip_bound is not None, "the norms have given C"
+        size = len(plan.parameters)
+        return _malformed(numbers, size, whole=self._distance(plan.clip_bound, size) is not None)
 
     def _held_to_the_most(self, plan: RoundPlan, numbers: Tensor, unit: float) -> Tensor:
         """A hospital that lies is held to the most that an honest one could contribute."""

@@ -44,9 +44,14 @@ class ServerOptimizer:
 
 
 class ServerRule(Rule):
-    """What the server does with the released mean."""
+    """What the server does with the released mean.
+
+    Attributes:
+        per_step: whether hospitals divide updates by how far their steps reach.
+    """
 
     section: ClassVar[str] = "server"
+    per_step: ClassVar[bool] = False
     key: ClassVar[str] = "optimizer"
     usual: ClassVar[str] = "fedavg"
     optimizer: str
@@ -58,6 +63,10 @@ class ServerRule(Rule):
     def usual_rate(self, *, private: bool) -> float:
         """The learning rate where none is given."""
         return 1.0
+
+    def preconditions(self, round_: int) -> bool:
+        """Whether hospitals divide their updates by a public vector in this round, counted from 1."""
+        return False
 
     def make(self) -> ServerOptimizer:
         """The optimizer of resolved settings."""
@@ -141,6 +150,7 @@ class FedNova(ServerRule):
     The map does both; step counts come from the plan, never from private data.
     """
 
+    per_step: ClassVar[bool] = True
     optimizer: Literal["fednova"] = "fednova"
 
     def make(self) -> ServerOptimizer:
@@ -166,9 +176,12 @@ class DP2RMSProp(ServerRule):
     def usual_rate(self, *, private: bool) -> float:
         return 1e-4 if private else 1e-3
 
+    def preconditions(self, round_: int) -> bool:
+        return bool(((round_ - 1) // self.interval) % 2)
+
     def make(self) -> ServerOptimizer:
         def preconditioned(state: State) -> bool:
-            return bool((state["rounds"] // self.interval) % 2)
+            return self.preconditions(state["rounds"] + 1)
 
         def init(parameters: Tensor) -> State:
             return {"rounds": 0, "gathered": parameters.new_zeros(parameters.shape), "second": None}

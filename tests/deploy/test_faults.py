@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -20,6 +21,7 @@ from silodp.deploy.envelope import open_reply, seal
 from silodp.deploy.journal import Journal
 from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.errors import InputError
+from silodp.messages import Contribution
 from silodp.privacy.ledger import Ledger, read_ledger
 from silodp.runs.folder import RunFolder
 
@@ -222,12 +224,12 @@ def test_a_site_killed_in_a_round_answers_it_as_it_would_have(
     owner, name = SITE_DIES[where]
     original, calls, replies = getattr(owner, name), 0, []
 
-    def dies(self: object, *arguments: object) -> object:
+    def dies(self: object, *arguments: object, **more: object) -> object:
         nonlocal calls
         calls += 1
         if calls % 5 == 3 and when == "before":
             raise Killed
-        result = original(self, *arguments)
+        result = original(self, *arguments, **more)
         if calls % 5 == 3:
             raise Killed
         return result
@@ -366,6 +368,48 @@ def test_a_hospital_that_dies_with_a_message_is_asked_again_when_it_is_back(
     run = run_deployed(asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
     assert network.clock.now - taken[0] < (60 if gone else 200)
     assert_all_is_right(run.folder, hospitals, undisturbed)
+
+
+@pytest.mark.parametrize("noise", ["central", "shared"])
+def test_an_answer_that_cannot_count_is_none(noise: str, tiny: Experiment, tmp_path: Path) -> None:
+    """A vector of another shape, signed and all: too few have answered, and nothing is closed or released."""
+    asked = tiny.change(privacy__noise=noise, deployment__min_hospitals=3)
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        if hospital != "hospital-1" or b'"kind": "plan"' not in request:
+            return [reply]
+        opened = open_reply(reply, hospitals.keys[hospital].public_key())
+        short = replace(Contribution.from_bytes(opened.payload), numbers=torch.zeros(3, dtype=torch.float64))
+        return [seal(replace(opened, payload=short.to_bytes()), hospitals.keys[hospital])]
+
+    with pytest.raises(
+        InputError, match=r"2 of 3 hospitals take part, and 3 must .*hospital-1: its update has shape"
+    ):
+        run_deployed(
+            asked, hospitals.coordinator(hospitals.network(mishap=mishap)), out=tmp_path / "run", device="cpu"
+        )
+    assert read_ledger(tmp_path / "run" / "ledger.jsonl").events == []
+    run = resume_deployed(tmp_path / "run", hospitals.coordinator(hospitals.network()), device="cpu")
+    assert_all_is_right(run.folder, hospitals, None)
+
+
+def test_a_statement_that_is_not_signed_ends_nothing(
+    tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        opened = open_reply(reply, hospitals.keys[hospital].public_key())
+        if hospital != "hospital-1" or "signature" not in opened.about or b'"kind": "finish"' not in request:
+            return [reply]
+        return [seal(replace(opened, about={"signature": "zz"}), hospitals.keys[hospital])]
+
+    network = hospitals.network(mishap=mishap)
+    run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    said = sorted(path.name for path in (run.folder / "deployment" / "statements").glob("*.json"))
+    assert said == ["hospital-0.json", "hospital-2.json"]
+    assert "hospital-1: its signature is not under its statement" in caplog.text
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A site keeps the last word: what was not agreed on, or is beyond its limits, gets no contribution."""
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from network import REHEARSAL, Federation
 
 from silodp import Experiment
 from silodp.deploy.agreement import Agreement
+from silodp.deploy.answered import Answered
 from silodp.deploy.envelope import Reply, Request, open_reply, seal
 from silodp.deploy.limits import Limits
 from silodp.deploy.run import _engine as engine_of
@@ -26,8 +28,10 @@ from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.build import derive, device_named, with_origin
 from silodp.runs.parts import Public
+from silodp.update_map import UpdateMap
 
 NAME = "hospital-0"
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +115,11 @@ PLANS: dict[str, tuple[Callable[[Asked], RoundPlan], str]] = {
     "more numbers": (lambda one: one.plan(parameters=torch.zeros(7)), "another model"),
     "another start": (lambda one: one.plan(parameters=one.plan().parameters + 1), "other parameters"),
     "no numbers": (lambda one: one.plan(parameters=one.plan().parameters * math.nan), "not all finite"),
+    "steps counted": (lambda one: one.plan(update_map=UpdateMap(per_step=True)), "in another scale"),
+    "one number alone": (
+        lambda one: one.plan(update_map=UpdateMap(divisor=torch.full_like(one.plan().parameters, 1e-6))),
+        "in another scale",
+    ),
     "a round too many": (lambda one: one.plan(4), "round 4, and 3 were agreed on"),
 }
 
@@ -142,7 +151,9 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "delta": ({"delta": 1e-6, "epsilon": 4.0}, "limits.epsilon = 4: this would bring the hospital to"),
     "noise": ({"noise_multiplier_at_least": 50.0}, "limits.noise_multiplier_at_least = 50"),
     "clip bound": ({"clip_bound_at_most": 0.1}, "limits.clip_bound_at_most = 0.1: C = 0.5 is asked for"),
-    "rounds": ({"rounds_at_most": 2}, "limits.rounds_at_most = 2: 3 rounds are asked for"),
+    "rounds": ({"rounds_at_most": 2}, "limits.rounds_at_most = 2: 3 are asked for"),
+    "hospitals": ({"hospitals_at_most": 2}, "limits.hospitals_at_most = 2: 3 are asked for"),
+    "parameters": ({"parameters_at_most": 5}, "limits.parameters_at_most = 5"),
     "seed": ({"seeded_noise": False}, "privacy.entropy = seed"),
 }
 
@@ -200,6 +211,121 @@ def test_what_a_round_costs_is_on_disk_before_anybody_trains(
     monkeypatch.setattr(Hospital, "answer", answer)
     assert asked.train(asked.plan()).kind == "refusal"
     assert seen == [1]
+
+
+@pytest.mark.parametrize("bound", [math.inf, 0.51 * math.exp(0.2), 0.49 * math.exp(-0.2), 1e-30])
+def test_a_bound_that_moves_goes_no_farther_than_its_rule(
+    bound: float, tiny: Experiment, tmp_path: Path
+) -> None:
+    """Quantile clipping, η = 0.2: in two rounds C moves by a factor of exp(±0.2) at most."""
+    limits = REHEARSAL.model_copy(update={"clip_bound_at_most": 0.56})
+    asked = Asked(tiny.change(clipping={"rule": "quantile", "bound": 0.5}), tmp_path, limits)
+    assert asked.agree().kind == "answer"
+    mechanism = asked.public.mechanism
+    for fine in (0.5 * math.exp(0.1), 0.5 * math.exp(-0.1)):
+        plan = asked.plan(2, clip_bound=fine, events=mechanism.events(2, 1, fine, False))
+        assert asked.train(replace(plan, round=2)).kind == ("answer" if fine > 0.5 else "refusal")  # once
+    other = asked.plan(3, clip_bound=bound, events=mechanism.events(3, 1, bound, False))
+    assert_refused(asked.train(other), "was agreed on")
+    high = 0.5 * math.exp(0.2 * 0.9)
+    limited = asked.plan(3, clip_bound=high, events=mechanism.events(3, 1, high, False))
+    assert_refused(asked.train(limited), "limits.clip_bound_at_most = 0.56")
+
+
+def test_hospitals_that_were_made_up_do_not_thin_the_noise(tiny: Experiment, tmp_path: Path) -> None:
+    """With shared noise each of a thousand hospitals adds a thousandth; the coordinator sees one share."""
+    limits = REHEARSAL.model_copy(update={"coordinator_epsilon": 20.0})
+    asked = Asked(tiny.change(privacy__noise="shared"), tmp_path, limits)
+    assert asked.agree().kind == "answer"
+    few = replace(asked.agreement.facts[1], name="ghost")
+    ghosts = tuple(replace(few, name=f"ghost-{number}") for number in range(300))
+    facts = (*asked.agreement.facts, *ghosts)
+    public = derive(with_origin(asked.agreement.read_experiment().change(cohort__hospitals=303)), facts, CPU)
+    keys = {one.name: "0" * 64 for one in facts} | dict(asked.agreement.keys)
+    swollen = replace(
+        asked.agreement, run="b" * 32, facts=facts, keys=keys, experiment=public.experiment.to_toml(),
+        model=public.model.identity,
+    )  # fmt: skip
+    content = swollen.to_bytes()
+    about = {"signature": asked.hospitals.key.sign(content).hex()}
+    reply = asked.send("agree", content, run="b" * 32, about=about)
+    assert_refused(reply, "limits.coordinator_epsilon = 20: with 303 shares of noise")
+
+
+def test_who_does_not_train_answers_no_plan(tiny: Experiment, tmp_path: Path) -> None:
+    """With others' sizes in its ledger the price would be somebody else's."""
+    asked = Asked(tiny, tmp_path)
+    first, *rest = asked.agreement.facts
+    text = asked.agreement.experiment.replace("[participation]", "[participation]\nmembers = 2")
+    assert_refused(asked.agree(replace(asked.agreement, experiment=text)), "participation.members = 2")
+    twice = replace(asked.agreement, facts=(first, first, *rest))
+    assert_refused(asked.agree(twice), "names a hospital twice")
+
+
+@pytest.mark.parametrize(
+    "start", ["/etc/passwd", "../../x.safetensors", "nobody.safetensors", "/etc/nothing"]
+)
+def test_a_coordinator_cannot_ask_which_files_there_are(start: str, tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    head, _, tail = asked.agreement.experiment.partition("[model]\n")
+    text = f'{head}[model]\nstart = "{start}"\n{tail}'
+    reply = asked.agree(replace(asked.agreement, experiment=text))
+    assert reply.kind == "refusal"
+    known = "no such file among its starts" in reply.reason
+    assert known == (start == "nobody.safetensors")
+    assert "passwd" not in reply.reason or "log says why" in reply.reason
+
+
+def test_a_run_whose_files_were_lost_is_paid_for_again(tiny: Experiment, tmp_path: Path) -> None:
+    """With the files went the secret: the same plan would get other noise on the same sum."""
+    asked = Asked(tiny.change(privacy__noise="shared"), tmp_path)
+    answers = []
+    for _ in range(2):
+        asked.agree()
+        answers.append(Contribution.from_bytes(asked.train(asked.plan()).payload).numbers)
+        shutil.rmtree(tmp_path / NAME / "runs")
+        asked.hospitals.start(NAME)
+        asked.site = asked.hospitals.sites[NAME]
+    assert not torch.equal(*answers)
+    assert len(asked.site.ledger.events) == 2
+
+
+def test_a_larger_delta_does_not_open_a_full_ledger(tiny: Experiment, tmp_path: Path) -> None:
+    limits = REHEARSAL.model_copy(update={"epsilon": 4.5})
+    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", limits)
+    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "one", device="cpu")
+    z = hospitals.sites[NAME].ledger.events[0].noise_multiplier
+    assert gaussian_epsilon(math.sqrt(4) / z, 0.1) < 4.5 < gaussian_epsilon(math.sqrt(4) / z, 0.01)
+    again = tiny.change(rounds=1, privacy__delta=0.1, budget=None, privacy__noise_multiplier=z)
+    with pytest.raises(InputError, match=r"limits.epsilon = 4.5: this would bring .* \(δ 0.01\)"):
+        run_deployed(again, hospitals.coordinator(hospitals.network()), out=tmp_path / "two", device="cpu")
+
+
+def test_kills_between_states_and_answer_leave_the_states_that_are_needed(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed twice with its states written and its answer not: it goes on from the last answer."""
+    asked = Asked(tiny.change(local__state="kept", rounds=4), tmp_path)
+    asked.agree()
+    assert asked.train(asked.plan(1)).kind == "answer"
+    write = Answered.write
+    for number in (2, 3):
+        monkeypatch.setattr(Answered, "write", lambda self, path: (_ for _ in ()).throw(OSError("killed")))
+        assert asked.train(asked.plan(number)).kind == "refusal"
+        monkeypatch.setattr(Answered, "write", write)
+        asked.hospitals.start(NAME)
+        asked.site = asked.hospitals.sites[NAME]
+    assert asked.train(asked.plan(4)).kind == "answer"
+
+
+def test_paths_of_the_hospital_do_not_leave_it(tiny: Experiment, tmp_path: Path) -> None:
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    asked.train(asked.plan(1))
+    (tmp_path / NAME / "runs" / ("a" * 32) / "answered").write_bytes(b"damaged")
+    reply = asked.train(asked.plan(2))
+    assert_refused(reply, "its log says why")
+    assert str(tmp_path) not in reply.reason
 
 
 AGREEMENTS: dict[str, tuple[Callable[[Asked], Agreement], str]] = {

@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from silodp.deploy.limits import LARGEST_DELTA, Limits
-from silodp.errors import InputError
+from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts
 from silodp.federation import first_intermediaries
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
+from silodp.models.start import carried_starts
 from silodp.privacy.accountants import figure
 from silodp.privacy.events import Event
+from silodp.server_optimizers import DP2_EPSILON
 
 FORMAT = "silodp agreement 1"
+SMALLEST_BOUND = 1e-20  # of a C: far below, products of single-precision numbers are no longer exact enough
 Resolved = TypeVar("Resolved", bound=Experiment)
 
 
@@ -98,11 +101,13 @@ def portable(experiment: Resolved) -> Resolved:
 def with_start_in(folder: Path, experiment: Experiment) -> Experiment:
     """The experiment with its start where it lies here: among those of the package, else in `folder`."""
     start = experiment.model.start
-    if start is None or Path(start).suffix != ".safetensors":
+    if start is None or start in carried_starts():
         return experiment
-    path = folder / Path(start).name
+    if Path(start).name != start or Path(start).suffix != ".safetensors":  # no other file is looked at
+        raise InputError(f"model.start = {short(start)}: a start is the package's own, or NAME.safetensors")
+    path = folder / start
     if not path.is_file():
-        raise InputError(f"model.start = {Path(start).name}: put the file into {folder}, as it was agreed on")
+        raise InputError(f"model.start = {start}: the hospital has no such file among its starts")
     return experiment.change(model__start=str(path))
 
 
@@ -114,6 +119,11 @@ def refuse_undeployable(experiment: Experiment) -> None:
                 f"{name}.rule = {rule.rule}: it reads un-noised norms, which do not leave a hospital; choose "
                 "another rule for a deployment"
             )
+    if experiment.participation.members is not None:
+        raise InputError(
+            f"participation.members = {experiment.participation.members}: every hospital of a deployment's "
+            "roster trains; leave it out"
+        )
     if experiment.diagnostics:
         raise InputError("diagnostics = true: un-noised figures do not leave a hospital; set it to false")
     if experiment.checkpoint_every != 1:
@@ -150,23 +160,19 @@ def refuse_over_limits(
     before: Sequence[Event],
     new: Sequence[Event],
     delta: float,
-    rounds: int | None = None,
 ) -> None:
     """Refuses what a site's own people have not allowed.
 
     Args:
         before: what stands in the site's ledger.
         new: what is asked for now, as `of_one_site` has it.
-        delta: the agreement's.
-        rounds: of the agreement, where it is looked at as a whole.
+        delta: where the limits name none.
     """
     own_delta = limits.delta or delta
     if limits.delta is None and delta > LARGEST_DELTA:
         raise InputError(
             f"limits.delta: the agreement's δ is {delta:g}; this hospital allows {LARGEST_DELTA}"
         )
-    if limits.rounds_at_most is not None and rounds is not None and rounds > limits.rounds_at_most:
-        raise InputError(f"limits.rounds_at_most = {limits.rounds_at_most}: {rounds} rounds are asked for")
     for event in new:
         parts = event.contributions if event.part == "intermediary" else 1
         if parts > limits.intermediaries_at_most:
@@ -175,15 +181,14 @@ def refuse_over_limits(
             )
         if not event.protected:
             raise InputError(f"limits: «{event.released}» would be used without noise")
-        least = limits.noise_multiplier_at_least
-        if least is not None and event.noise_multiplier / parts < least * (1 - 1e-9):
+        least, own = limits.noise_multiplier_at_least, 1 / event.hospital_mu
+        if least is not None and own < least * (1 - 1e-9):
             raise InputError(
-                f"limits.noise_multiplier_at_least = {least:g}: {event.noise_multiplier / parts:.4g} for a "
-                "hospital is asked for"
+                f"limits.noise_multiplier_at_least = {least:g}: {own:.4g} for a hospital is asked for"
             )
-        most = limits.clip_bound_at_most
-        if most is not None and event.clip_bound is not None and event.clip_bound > most * (1 + 1e-9):
-            raise InputError(f"limits.clip_bound_at_most = {most:g}: C = {event.clip_bound:g} is asked for")
+        most, bound = limits.clip_bound_at_most, event.clip_bound or math.inf
+        if most is not None and event.part == "intermediary" and bound > most * (1 + 1e-9):
+            raise InputError(f"limits.clip_bound_at_most = {most:g}: C = {bound:g} is asked for")
     if not new:
         return
     spent = figure([*before, *new], own_delta, "hospital", "add-or-remove").epsilon
@@ -193,6 +198,46 @@ def refuse_over_limits(
             f"limits.epsilon = {limits.epsilon:g}: this would bring the hospital to ε = {spent:.4g} "
             f"(δ {own_delta:g}); {already:.4g} is spent"
         )
+
+
+def refuse_before_deriving(limits: Limits, agreement: Agreement, experiment: Experiment) -> None:
+    """What is refused at a glance: nothing is built for it."""
+    names = [one.name for one in agreement.facts]
+    if len(set(names)) < len(names):
+        raise InputError("agreement: it names a hospital twice")
+    for name, found in (
+        ("rounds_at_most", experiment.rounds),
+        ("hospitals_at_most", len(names)),
+        ("parameters_at_most", agreement.parameters),
+    ):
+        most = getattr(limits, name)
+        if most is not None and found > most:
+            raise InputError(f"limits.{name} = {most}: {found} are asked for")
+    if experiment.privacy.reproducible and not limits.seeded_noise:
+        raise InputError(
+            "privacy.entropy = seed: noise from a seed that everybody knows protects nobody; this hospital "
+            "takes part with privacy.entropy = system only (limits.seeded_noise)"
+        )
+
+
+def _refuse_other_bound(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
+    """C is what the rule can have come to by this round."""
+    assert plan.clip_bound is not None, "no plan on the wire is without"
+    low, high = experiment.clipping.reach(plan.round)
+    if plan.clip_bound < SMALLEST_BOUND or not low * (1 - 1e-6) <= plan.clip_bound <= high * (1 + 1e-6):
+        agreed = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        raise InputError(f"plan: C = {plan.clip_bound:g}, and {agreed} was agreed on")
+
+
+def _refuse_other_map(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
+    """Updates travel in the scale that the agreed optimizer gives them, and in no other."""
+    scale, rule = plan.update_map, experiment.server
+    fits = scale.per_step == rule.per_step
+    fits &= (scale.divisor is not None) == rule.preconditions(plan.round)
+    if scale.divisor is not None:
+        fits &= bool((scale.divisor.isfinite() & (scale.divisor >= DP2_EPSILON)).all())
+    if not fits:
+        raise InputError(f"plan: updates in another scale than server.optimizer = {rule.optimizer} has")
 
 
 def refuse_other_plan(
@@ -211,10 +256,8 @@ def refuse_other_plan(
         raise InputError(f"plan: round {plan.round}, and {experiment.rounds} were agreed on")
     if plan.intermediaries != intermediaries:
         raise InputError(f"plan: v = {plan.intermediaries}, and {intermediaries} was agreed on")
-    fixed = experiment.clipping.first_bound() if not experiment.clipping.releases_bits else None
-    agreed = math.inf if fixed is None and experiment.clipping.rule == "none" else fixed
-    if agreed is not None and plan.clip_bound != agreed:
-        raise InputError(f"plan: C = {plan.clip_bound:g}, and {agreed:g} was agreed on")
+    _refuse_other_bound(plan, experiment)
+    _refuse_other_map(plan, experiment)
     expected = mechanism.events(plan.round, plan.intermediaries, plan.clip_bound, False)
     if plan.events != expected:
         raise InputError("plan: what it would release, or the noise on it, is not what was agreed on")

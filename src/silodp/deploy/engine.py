@@ -23,6 +23,7 @@ from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
 from silodp.files import private_open, to_json
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
 from silodp.tasks.scores import Scores
@@ -30,6 +31,7 @@ from silodp.tasks.scores import Scores
 log = logging.getLogger("silodp")
 
 AGAIN = 1.0  # seconds until a hospital that is not connected, or whose message was lost, is tried again
+FIGURES = 120.0  # seconds for figures: a round does not wait for them for long
 PATIENCE = 60.0  # seconds until one that is silent is asked again; then twice as many, and so on
 Content = TypeVar("Content")
 
@@ -68,6 +70,7 @@ class Remote:
         """
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
         self.figures_from = set(roster)  # who has not said that figures stay at home
+        self.mechanism: Mechanism | None = None  # of the run, once it is agreed on: what answers are held to
         self._transport, self._key, self._roster = transport, key, dict(roster)
         self.run, self._deadline, self._least = run, deadline, least
         self._journal, self._clock, self._refusals = Journal(journal), clock, refusals
@@ -92,6 +95,8 @@ class Remote:
             answer = Contribution.from_bytes(reply.payload)
             if (answer.hospital, answer.round, answer.plan) != (name, plan.round, plan.digest):
                 raise InputError("its contribution is to another plan")
+            if self.mechanism and (why := self.mechanism.malformed(plan, answer.numbers)) is not None:
+                raise Refused(why)  # it would answer the same again: absent, like one that says no
             self._journal.add(name, reply.payload)
             came[name] = reply.payload
 
@@ -222,8 +227,9 @@ class Remote:
         there = self._transport.connected() & self.figures_from  # a round does not wait for figures
         asked = [name for name in self._roster if name in there]
         about = {"part": part, "thorough": thorough, "batch": batch}
-        refusals = self.ask("evaluate", asked, take, about, parameters_to_bytes(parameters))
-        self.figures_from -= refusals.keys()
+        seconds = min(self._deadline, FIGURES)
+        self.ask("evaluate", asked, take, about, parameters_to_bytes(parameters), seconds)
+        self.figures_from -= {name for name in asked if name not in scores}  # it is not asked again
         return {name: scores[name] for name in asked if name in scores}
 
     def put_down(self, folder: Path, round_: int) -> None:

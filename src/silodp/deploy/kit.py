@@ -96,7 +96,7 @@ def init(
         members = []
         for name in hospitals if with_keys else ():
             site = place / "hospitals" / name
-            _write_hospital(site, name, address, authority, public, mark, keys=True)
+            _write_hospital(site, name, address, authority, public, mark, len(hospitals), keys=True)
             members.append(_write_keys(site, name))
         expected = () if with_keys else tuple(hospitals)
         put(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
@@ -151,9 +151,10 @@ def admit(folder: Path, file: Path) -> Path:
                 f"{site / filled[0]}: a key that `init` made; hand the folder over or remove it first"
             )
         private_folder(site.parent)
+        count = len(roster.hospitals) + len(roster.expected)
         with new_folder(site, replace=True) as new:
             public, authority = public_pem(coordinator), (place / "ca.crt").read_bytes()
-            _write_hospital(new, member.name, settings.address, authority, public, mark, keys=False)
+            _write_hospital(new, member.name, settings.address, authority, public, mark, count, keys=False)
         replace_file(place / ROSTER, roster.to_toml().encode(), 0o644)
     return site
 
@@ -207,13 +208,20 @@ def _until(server: Certified) -> str:
 
 
 def _write_hospital(
-    folder: Path, name: str, address: str, authority: bytes, coordinator: str, mark: str, keys: bool
+    folder: Path,
+    name: str,
+    address: str,
+    authority: bytes,
+    coordinator: str,
+    mark: str,
+    hospitals: int,
+    keys: bool,
 ) -> None:
-    """All but its own keys."""
+    """All but its own keys; `hospitals`: how many there are in the federation."""
     private_folder(folder)
     put(folder / "ca.crt", authority)
     put(folder / "coordinator.pub", coordinator)
-    put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, keys=keys))
+    put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, hospitals=hospitals, keys=keys))
 
 
 def _write_keys(folder: Path, name: str) -> Member:

@@ -58,7 +58,7 @@ def hospital_files(name: str, address: str, **facts: Any) -> Files:
     Args:
         name: of the hospital.
         address: of the coordinator.
-        facts: fingerprint, keys, as site.README.md has them.
+        facts: fingerprint, hospitals, keys, as the templates have them.
     """
     page_port = SiteSettings(name=name, superlink=address).page_port
     values = {"name": name, "address": address, "page_port": page_port, **facts}

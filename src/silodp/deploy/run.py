@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
@@ -111,6 +112,9 @@ def resume_deployed(
         public = derive(with_origin(experiment), agreement.facts, device_named(device))
         if portable(public.experiment).to_toml() != agreement.experiment:
             raise InputError(f"{folder}: its experiment is not what was agreed on; restore experiment.toml")
+        keys = {name: fingerprint(key) for name, key in coordinator.roster.items()}
+        if keys != agreement.keys:
+            raise InputError(f"{folder}: the roster is not the one that was agreed on; restore roster.toml")
         engine = _engine(coordinator, experiment, agreement.run, folder)
         secret_file = folder / "deployment" / "noise-secret"
         secret = read_plain(secret_file) if secret_file.exists() else secrets.token_bytes(32)
@@ -213,7 +217,8 @@ def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Pa
     settings, roster = experiment.deployment, coordinator.roster
     least = settings.min_hospitals
     if experiment.privacy.noise == "shared":  # with fewer shares the noise is not full
-        least = max(least or 0, len(roster) - experiment.privacy.may_stay_away)
+        members = len(experiment.participation.training(list(roster)))
+        least = max(least or 0, members - experiment.privacy.may_stay_away)
     journal = path / "deployment" / "round"
     return Remote(
         coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
@@ -222,6 +227,7 @@ def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Pa
 
 
 def _parts(public: Public, engine: Remote, secret: bytes) -> ServerParts:
+    engine.mechanism = public.mechanism
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
     )
@@ -235,8 +241,11 @@ def _finish(engine: Remote, coordinator: Coordinator, folder: Path) -> None:
     (folder / "deployment" / "noise-secret").unlink(missing_ok=True)
 
     def take(name: str, reply: Reply) -> None:
-        signature = bytes.fromhex(str(reply.about.get("signature", "")))
-        coordinator.roster[name].verify(signature, reply.payload)
+        try:
+            signature = bytes.fromhex(str(reply.about.get("signature")))
+            coordinator.roster[name].verify(signature, reply.payload)
+        except (ValueError, InvalidSignature):
+            raise InputError("its signature is not under its statement") from None
         write_atomically(place / f"{name}.json.sig", signature)
         write_atomically(place / f"{name}.json", reply.payload)
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from silodp.cohorts.cohort import HospitalData
 from silodp.deploy.agreement import (
     Agreement,
     of_one_site,
+    refuse_before_deriving,
     refuse_other_plan,
     refuse_over_limits,
     refuse_undeployable,
@@ -57,6 +60,8 @@ from silodp.runs.parts import Public
 from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
+
+LARGEST_LIST = 2**20  # bytes of refusals, then a new list begins
 
 Load = Callable[[Experiment], HospitalData]
 """The hospital's own images in the form that an experiment asks for."""
@@ -116,6 +121,9 @@ class Site:
             return self._answer(request, sealed)
         except InputError as error:
             reason = str(error)
+            if os.sep in reason:  # a path, and it may name a patient
+                log.warning("refused: %s", error)
+                reason = "it cannot do what is asked; its log says why"
         except Exception as error:  # of the network, the data or the disk: its text may tell of patients
             log.exception("a request could not be answered")
             reason = f"it failed ({type(error).__name__}); its log says why"
@@ -162,7 +170,9 @@ class Site:
         else:
             signature = self._countersigned(request, agreement)
             self._join(agreement, fresh=True)
+            self._run = None  # taken up again from the files, when they are there
             private_folder(place)
+            write_atomically(place / "token", secrets.token_bytes(32))
             write_atomically(place / "coordinator.sig", signature)
             write_atomically(place / "own.sig", self._key.sign(agreement.to_bytes()))
             write_atomically(place / "agreement.json", agreement.to_bytes())
@@ -184,23 +194,20 @@ class Site:
         """
         experiment = agreement.read_experiment()
         refuse_undeployable(experiment)
-        if experiment.privacy.reproducible and not self.limits.seeded_noise:
-            raise InputError(
-                "privacy.entropy = seed: noise from a seed that everybody knows protects nobody; this "
-                "hospital takes part with privacy.entropy = system only (limits.seeded_noise)"
-            )
+        refuse_before_deriving(self.limits, agreement, experiment)
         data = self._images(experiment)
-        if self._facts_of(experiment, data) not in agreement.facts:
-            raise InputError(f"agreement: what it says of {self.name} is not what its data are")
+        if self._facts_of(experiment, data) not in experiment.participation.training(agreement.facts):
+            raise InputError(
+                f"agreement: what it says of {self.name}, if it trains, is not what its data are"
+            )
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
         public, events = derive_agreed(agreement, experiment, self._starts, device_named(self._device))
+        self._refuse_near(agreement, public, events)
         if fresh:
             new = of_one_site(events)
-            refuse_over_limits(
-                self.limits, self.ledger.events, new, agreement.delta, public.experiment.rounds
-            )
+            refuse_over_limits(self.limits, self.ledger.events, new, self._delta(agreement))
         trainer = build_trainer(public, [data])
         (hospital,) = build_hospitals(public, trainer, [data])
         v = events[0].contributions if events[0].part == "intermediary" else 1
@@ -224,21 +231,47 @@ class Site:
             raise InputError(f"plan: round {plan.round}, and round {last.round} was answered by another plan")
         if plan.round == 1:
             self._refuse_other_start(plan, run)
-        events = of_one_site(plan.events, _number_of(plan, run.agreement))
+        events = of_one_site(plan.events, self._number_of(plan, request.run))
         new = [event for event in events if event not in set(self.ledger.events)]
-        refuse_over_limits(self.limits, self.ledger.events, new, run.agreement.delta)
+        refuse_over_limits(self.limits, self.ledger.events, new, self._delta(run.agreement))
+        before = last.round if last is not None else 0
         run.hospital.put_down(place / "state", 0)  # the secret of its noise, before it is used
-        run.hospital.take_up(place / "state", last.round if last is not None else 0)
+        run.hospital.take_up(place / "state", before)
         with private_open(place / "plans", "a") as file:
             file.write(events[0].digest + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         self.ledger.record(events)
         device = run.public.model.values.device
         answer, _ = run.hospital.answer(plan.to(device))
-        run.hospital.put_down(place / "state", plan.round)
+        run.hospital.put_down(place / "state", plan.round, keep=before)
         reply = seal(Reply("answer", digest(sealed), self.name, {}, answer.to_bytes()), self._key)
         Answered(plan.round, digest(sealed), reply).write(place / "answered")
         log.info("round %d of run %s: answered", plan.round, request.run[:8])
         return reply
+
+    def _number_of(self, plan: RoundPlan, run: str) -> str:
+        """A plan's number in the ledger. Two runs may begin with the same plan, and are paid for apart; so is
+        a run whose files were lost, and with them the secret that its noise came from."""
+        token = read_plain(self._place(run) / "token")
+        return hashlib.sha256(token + f"/{run}/{plan.digest}".encode()).hexdigest()
+
+    def _delta(self, agreement: Agreement) -> float:
+        """The smallest δ that this hospital ever agreed on: a larger one opens no full ledger."""
+        known = [Agreement.from_bytes(read_plain(path)) for path in self.folder.glob("runs/*/agreement.json")]
+        return min(one.delta for one in (agreement, *known))
+
+    def _refuse_near(self, agreement: Agreement, public: Public, events: Sequence[Event]) -> None:
+        """Where noise is shared: the coordinator sees single contributions, with one share each."""
+        most, shares = self.limits.coordinator_epsilon, public.mechanism.shares
+        if most is None or not shares:
+            return
+        seen = against(events, agreement.delta, shares).coordinator
+        if seen > most:
+            raise InputError(
+                f"limits.coordinator_epsilon = {most:g}: with {shares} shares of noise the coordinator would "
+                f"have ε = {seen:.4g}"
+            )
 
     def _refuse_other_start(self, plan: RoundPlan, run: _Joined) -> None:
         """Round one begins where the experiment says: at its start, or at its seed."""
@@ -338,17 +371,17 @@ class Site:
             write_atomically(self.folder / HEARD, to_json(said).encode())
 
     def _note_refusal(self, reason: str) -> None:
+        """For the hospital's page; a full disk, or a flood, costs it some lines and nothing else."""
         log.warning("refused: %s", reason)
-        with private_open(self.folder / REFUSALS, "a") as file:
-            file.write(to_json({"time": round(time.time(), 3), "reason": reason}) + "\n")
+        path = self.folder / REFUSALS
+        with suppress(InputError, OSError):
+            if path.exists() and path.stat().st_size > LARGEST_LIST:
+                path.replace(path.with_suffix(".old.jsonl"))
+            with private_open(path, "a") as file:
+                file.write(to_json({"time": round(time.time(), 3), "reason": reason}) + "\n")
 
 
 def _experiment_of(tree: Any) -> Experiment:
     if not isinstance(tree, dict):
         raise InputError("facts: the request names no experiment")
     return Experiment(**json.loads(json.dumps(tree)))
-
-
-def _number_of(plan: RoundPlan, agreement: Agreement) -> str:
-    """A plan's number in the ledger: two runs may begin with the same plan, and are paid for apart."""
-    return hashlib.sha256(f"{agreement.run}/{plan.digest}".encode()).hexdigest()

@@ -26,10 +26,12 @@ def state_folder(parent: Path, hospital: str) -> Path:
     return parent / f"{plain}-{hashlib.sha256(hospital.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def put_down(folder: Path, round_: int, states: list[OptimizerState]) -> None:
-    """Writes the states after `round_`; of the rounds put down before, only the last one stays."""
+def put_down(folder: Path, round_: int, states: list[OptimizerState], keep: int | None = None) -> None:
+    """Writes the states after `round_`; of those put down before only `keep`, or the last ones, stay."""
     _made_private(folder)
     before = sorted(number for number in _rounds(folder) if number != round_)
+    if keep in before:
+        before = [number for number in before if number != keep] + [keep]
     with replacing(folder / f"{round_}.pt") as file:
         torch.save(states, file)
     for number in before[:-1]:
