@@ -24,6 +24,7 @@ from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.models.start import carried_starts
 from silodp.privacy.accountants import figure
+from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event
 from silodp.server_optimizers import DP2_EPSILON
 
@@ -217,6 +218,22 @@ def refuse_before_deriving(limits: Limits, agreement: Agreement, experiment: Exp
         raise InputError(
             "privacy.entropy = seed: noise from a seed that everybody knows protects nobody; this hospital "
             "takes part with privacy.entropy = system only (limits.seeded_noise)"
+        )
+
+
+def refuse_near(limits: Limits, events: Sequence[Event], delta: float, shares: int) -> None:
+    """Where noise is shared the coordinator sees single contributions, with one share each.
+
+    Args:
+        events: of all rounds.
+        delta: the agreement's.
+        shares: with how many hospitals' shares the noise is full; 0: the server adds it all.
+    """
+    most = limits.coordinator_epsilon
+    if most is not None and shares and (seen := against(events, delta, shares).coordinator) > most:
+        raise InputError(
+            f"limits.coordinator_epsilon = {most:g}: with {shares} shares of noise the coordinator would "
+            f"have ε = {seen:.4g}"
         )
 
 

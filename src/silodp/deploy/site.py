@@ -19,9 +19,7 @@ import json
 import logging
 import os
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from silodp.deploy.agreement import (
     Agreement,
     of_one_site,
     refuse_before_deriving,
+    refuse_near,
     refuse_other_plan,
     refuse_over_limits,
     refuse_undeployable,
@@ -44,7 +43,8 @@ from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
 from silodp.deploy.joining import derive_agreed
 from silodp.deploy.keys import fingerprint
 from silodp.deploy.limits import Limits
-from silodp.deploy.status import HEARD, REFUSALS, noise_shares
+from silodp.deploy.notes import note_heard, note_refusal
+from silodp.deploy.status import noise_shares
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts, facts_of
@@ -60,8 +60,6 @@ from silodp.runs.parts import Public
 from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
-
-LARGEST_LIST = 2**20  # bytes of refusals, then a new list begins
 
 Load = Callable[[Experiment], HospitalData]
 """The hospital's own images in the form that an experiment asks for."""
@@ -117,7 +115,7 @@ class Site:
                 raise InputError(f"request: it is for {request.hospital!r:.60}, and this is {self.name}")
             if not request.run or not request.run.isalnum() or len(request.run) > 64:
                 raise InputError("request: its run has no proper number")
-            self._note_heard(request)
+            note_heard(self.folder, request)
             return self._answer(request, sealed)
         except InputError as error:
             reason = str(error)
@@ -127,7 +125,7 @@ class Site:
         except Exception as error:  # of the network, the data or the disk: its text may tell of patients
             log.exception("a request could not be answered")
             reason = f"it failed ({type(error).__name__}); its log says why"
-        self._note_refusal(reason)
+        note_refusal(self.folder, reason)
         return seal(Reply("refusal", digest(sealed), self.name, {"reason": reason}), self._key)
 
     def _answer(self, request: Request, sealed: bytes) -> bytes:
@@ -204,10 +202,11 @@ class Site:
         if agreement.keys.get(self.name) != mine:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
         public, events = derive_agreed(agreement, experiment, self._starts, device_named(self._device))
-        self._refuse_near(agreement, public, events)
+        refuse_near(self.limits, events, agreement.delta, public.mechanism.shares)
         if fresh:
             new = of_one_site(events)
             refuse_over_limits(self.limits, self.ledger.events, new, self._delta(agreement))
+        torch.set_num_threads(public.experiment.threads or 1)  # sums depend on how they are divided
         trainer = build_trainer(public, [data])
         (hospital,) = build_hospitals(public, trainer, [data])
         v = events[0].contributions if events[0].part == "intermediary" else 1
@@ -260,18 +259,6 @@ class Site:
         """The smallest δ that this hospital ever agreed on: a larger one opens no full ledger."""
         known = [Agreement.from_bytes(read_plain(path)) for path in self.folder.glob("runs/*/agreement.json")]
         return min(one.delta for one in (agreement, *known))
-
-    def _refuse_near(self, agreement: Agreement, public: Public, events: Sequence[Event]) -> None:
-        """Where noise is shared: the coordinator sees single contributions, with one share each."""
-        most, shares = self.limits.coordinator_epsilon, public.mechanism.shares
-        if most is None or not shares:
-            return
-        seen = against(events, agreement.delta, shares).coordinator
-        if seen > most:
-            raise InputError(
-                f"limits.coordinator_epsilon = {most:g}: with {shares} shares of noise the coordinator would "
-                f"have ε = {seen:.4g}"
-            )
 
     def _refuse_other_start(self, plan: RoundPlan, run: _Joined) -> None:
         """Round one begins where the experiment says: at its start, or at its seed."""
@@ -363,22 +350,6 @@ class Site:
                 raise InputError("its data cannot be read as the experiment asks; its log says why") from None
             self._data = form, HospitalData(self.name, **found.parts)
         return self._data[1]
-
-    def _note_heard(self, request: Request) -> None:
-        """For the hospital's page; where it cannot be written, that is all that is lost."""
-        said = {"time": round(time.time(), 3), "asked": request.kind, "run": request.run}
-        with suppress(InputError, OSError):
-            write_atomically(self.folder / HEARD, to_json(said).encode())
-
-    def _note_refusal(self, reason: str) -> None:
-        """For the hospital's page; a full disk, or a flood, costs it some lines and nothing else."""
-        log.warning("refused: %s", reason)
-        path = self.folder / REFUSALS
-        with suppress(InputError, OSError):
-            if path.exists() and path.stat().st_size > LARGEST_LIST:
-                path.replace(path.with_suffix(".old.jsonl"))
-            with private_open(path, "a") as file:
-                file.write(to_json({"time": round(time.time(), 3), "reason": reason}) + "\n")
 
 
 def _experiment_of(tree: Any) -> Experiment:
