@@ -77,7 +77,7 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
     from silodp.engines.flower.supervisor import Program, Supervisor
 
     settings = read_site(folder)
-    command = [sys.executable, "-c", "from silodp.cli import main; main()", "deploy"]
+    command = _own_command()
     where = [str(folder.absolute())]
     own = ["--data", str(data.absolute())] if data is not None else []
     log_of = _logs(folder)
@@ -150,6 +150,14 @@ def superlink_settings(place: Path, port: int) -> SuperLinkSettings:
         port, place / "ca.crt", place / "server.crt", place / "server.key", place / "superexec.secret",
         place / "log" / "superlink",
     )  # fmt: skip
+
+
+def _own_command() -> list[str]:
+    """`silodp deploy`, in the way in which this process was started."""
+    words = sys.orig_argv
+    if "deploy" not in words:  # from Python
+        return [sys.executable, "-c", "from silodp.cli import main; main()", "deploy"]
+    return [sys.executable, *words[1 : words.index("deploy") + 1]]
 
 
 def _logs(folder: Path) -> Path:
