@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from silodp.errors import InputError
 from silodp.models.kinds import OwnNetwork
 from silodp.models.norm import NORMS
 from silodp.tasks import task_named
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 Demand = tuple[str, Any, bool, object, str]
 """A setting, its value, whether that fits, what would, and why."""
+
+
+def refuse_norm_readers(experiment: Experiment, because: str) -> None:
+    """Where hospitals are not in the server's process: rules that read un-noised norms; `because`: the rest
+    of the sentence, with the way out."""
+    for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
+        if rule.reads_norms:
+            raise InputError(f"{name}.rule = {rule.rule}: it reads un-noised norms, which {because}")
 
 
 def refuse_what_does_not_fit(experiment: Experiment) -> None:

@@ -296,7 +296,7 @@ def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
         participation.sampling_rate(len(sizes)),
         _local_noise(experiment, sizes) if by_hospitals else None,
         experiment.local.keeps_state,
-        len(sizes) - experiment.privacy.may_stay_away if experiment.privacy.noise == "shared" else 0,
+        experiment.privacy.shares(len(sizes)),
     )
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -143,6 +144,12 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def remove_folder(folder: Path) -> None:
+    """A folder and all in it, where it is one; what a link leads to stays."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
 
 
 def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:

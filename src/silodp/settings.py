@@ -154,6 +154,10 @@ class PrivacySettings(Settings):
         """c of DP-SGD at the hospitals."""
         return self.sample_clip_bound or 1.0
 
+    def shares(self, members: int) -> int:
+        """With how many of the hospitals' shares the noise is full; 0: the server adds all of it."""
+        return members - self.may_stay_away if self.noise == "shared" else 0
+
     @property
     def reproducible(self) -> bool:
         """Whether noise and draws come from the seed, so that a round redone is the same release."""

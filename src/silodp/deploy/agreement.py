@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from silodp.compatibility import refuse_norm_readers
 from silodp.deploy.limits import LARGEST_DELTA, Limits
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
@@ -23,7 +24,7 @@ from silodp.federation import first_intermediaries
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.models.start import carried_starts
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import hospital_epsilon
 from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event
 from silodp.server_optimizers import DP2_EPSILON
@@ -114,12 +115,7 @@ def with_start_in(folder: Path, experiment: Experiment) -> Experiment:
 
 def refuse_undeployable(experiment: Experiment) -> None:
     """What only works where all hospitals are in one process."""
-    for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
-        if rule.reads_norms:
-            raise InputError(
-                f"{name}.rule = {rule.rule}: it reads un-noised norms, which do not leave a hospital; choose "
-                "another rule for a deployment"
-            )
+    refuse_norm_readers(experiment, "do not leave a hospital; choose another rule for a deployment")
     if experiment.participation.members is not None:
         raise InputError(
             f"participation.members = {experiment.participation.members}: every hospital of a deployment's "
@@ -192,9 +188,9 @@ def refuse_over_limits(
             raise InputError(f"limits.clip_bound_at_most = {most:g}: C = {bound:g} is asked for")
     if not new:
         return
-    spent = figure([*before, *new], own_delta, "hospital", "add-or-remove").epsilon
+    spent = hospital_epsilon([*before, *new], own_delta)
     if not spent <= limits.epsilon * (1 + 1e-9):
-        already = figure(before, own_delta, "hospital", "add-or-remove").epsilon if before else 0.0
+        already = hospital_epsilon(before, own_delta)
         raise InputError(
             f"limits.epsilon = {limits.epsilon:g}: this would bring the hospital to ε = {spent:.4g} "
             f"(δ {own_delta:g}); {already:.4g} is spent"

@@ -17,7 +17,6 @@ from silodp.deploy.status import (
     Against,
     Refusal,
     epsilon_of,
-    noise_shares,
     read_refusals,
     seen_by,
 )
@@ -205,7 +204,7 @@ def _run(path: Path, metrics: list[RoundRecord]) -> RunStatus:
         "delta": experiment.delta,
         "withdrawn": epsilon["withdrawn"] if epsilon else "",
         "budget": _budget(events, experiment),
-        "against": seen_by(events, experiment.delta, noise_shares(experiment, range(experiment.hospitals))),
+        "against": seen_by(events, experiment.delta, experiment.privacy.shares(experiment.members)),
         "headline": headline,
         "by_round": [_round(record, headline) for record in metrics],
         "absences": absences[: -MOST_ABSENCES - 1 : -1],

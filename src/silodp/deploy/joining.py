@@ -10,7 +10,7 @@ import torch
 from silodp.deploy.agreement import Agreement, planned_events, portable, with_start_in
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import hospital_epsilon
 from silodp.privacy.events import Event
 from silodp.runs.build import derive, with_origin
 from silodp.runs.parts import Public
@@ -34,7 +34,7 @@ def derive_agreed(
     if found != (agreement.experiment, agreement.model, agreement.parameters):
         raise InputError("agreement: its model or settings do not follow from its experiment")
     events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
-    price = figure(events, agreement.delta, "hospital", "add-or-remove").epsilon
+    price = hospital_epsilon(events, agreement.delta)
     same = price == agreement.epsilon or math.isclose(price, agreement.epsilon, rel_tol=1e-6)
     if agreement.delta != public.experiment.delta or not same:
         raise InputError(f"agreement: it says ε = {agreement.epsilon:.6g}, and its rounds cost {price:.6g}")

@@ -7,12 +7,11 @@ closed              who counts: from then on nobody is added, whoever still answ
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import parse_json, private_folder, read_plain, to_json, write_atomically
+from silodp.files import parse_json, private_folder, read_plain, remove_folder, to_json, write_atomically
 from silodp.local.state import state_folder
 
 
@@ -51,8 +50,7 @@ class Journal:
         write_atomically(self._folder / "closed", to_json(sorted(hospitals)).encode())
 
     def clear(self) -> None:
-        if self._folder.is_dir() and not self._folder.is_symlink():
-            shutil.rmtree(self._folder)
+        remove_folder(self._folder)
 
     def _plan(self) -> str:
         path = self._folder / "plan"

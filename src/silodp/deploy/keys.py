@@ -12,7 +12,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
     SECP256R1,
     SECP384R1,
@@ -150,6 +150,16 @@ def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticC
     ):
         raise InputError(f"{said}: not a key on a NIST curve; {way_out}")
     return key
+
+
+def verified(text: object, key: Ed25519PublicKey, content: bytes, refusal: str) -> bytes:
+    """The signature that `text` has in hex, if `key` made it under `content`; else InputError(refusal)."""
+    try:
+        signature = bytes.fromhex(str(text))
+        key.verify(signature, content)
+    except (ValueError, InvalidSignature):
+        raise InputError(refusal) from None
+    return signature
 
 
 def _read(path: Path, said: str, way_out: str) -> bytes:

@@ -17,20 +17,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
 from silodp.deploy.engine import Remote
 from silodp.deploy.envelope import Reply
-from silodp.deploy.keys import fingerprint
+from silodp.deploy.keys import fingerprint, verified
 from silodp.engines.transport import Transport
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts
 from silodp.federation import build_federation
 from silodp.files import private_folder, read_plain, to_json, write_atomically
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import hospital_epsilon
 from silodp.runs.build import OnTrial, derive, device_named, rehearsed, with_origin
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import Public, ServerParts
@@ -57,6 +56,11 @@ class Coordinator:
     patience: float = 600.0
     clock: Callable[[], float] = time.monotonic
     refusals: Path | None = None
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of the hospitals' keys."""
+        return {name: fingerprint(key) for name, key in self.roster.items()}
 
 
 def run_deployed(
@@ -112,8 +116,7 @@ def resume_deployed(
         public = derive(with_origin(experiment), agreement.facts, device_named(device))
         if portable(public.experiment).to_toml() != agreement.experiment:
             raise InputError(f"{folder}: its experiment is not what was agreed on; restore experiment.toml")
-        keys = {name: fingerprint(key) for name, key in coordinator.roster.items()}
-        if keys != agreement.keys:
+        if coordinator.fingerprints != agreement.keys:
             raise InputError(f"{folder}: the roster is not the one that was agreed on; restore roster.toml")
         engine = _engine(coordinator, experiment, agreement.run, folder)
         secret_file = folder / "deployment" / "noise-secret"
@@ -176,10 +179,10 @@ def draw_up(run: str, public: Public, coordinator: Coordinator) -> Agreement:
         run=run,
         experiment=portable(public.experiment).to_toml(),
         facts=public.facts,
-        keys={name: fingerprint(key) for name, key in coordinator.roster.items()},
+        keys=coordinator.fingerprints,
         model=public.model.identity,
         parameters=len(public.model),
-        epsilon=figure(events, delta, "hospital", "add-or-remove").epsilon,
+        epsilon=hospital_epsilon(events, delta),
         delta=delta,
     )
 
@@ -191,12 +194,9 @@ def collect_signatures(engine: Remote, agreement: Agreement, coordinator: Coordi
     signatures: dict[str, str] = {}
 
     def take(name: str, reply: Reply) -> None:
-        try:
-            signature = bytes.fromhex(str(reply.about.get("signature")))
-            coordinator.roster[name].verify(signature, content)
-        except Exception:
-            raise InputError("its signature is not under the agreement") from None
-        signatures[name] = signature.hex()
+        refusal = "its signature is not under the agreement"
+        signed = verified(reply.about.get("signature"), coordinator.roster[name], content, refusal)
+        signatures[name] = signed.hex()
 
     names, about = list(coordinator.roster), {"signature": own}
     refusals = engine.ask("agree", names, take, about, content, seconds=coordinator.patience)
@@ -216,9 +216,8 @@ def _refuse_incomplete(
 def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Path) -> Remote:
     settings, roster = experiment.deployment, coordinator.roster
     least = settings.min_hospitals
-    if experiment.privacy.noise == "shared":  # with fewer shares the noise is not full
-        members = len(experiment.participation.training(list(roster)))
-        least = max(least or 0, members - experiment.privacy.may_stay_away)
+    if shares := experiment.privacy.shares(len(roster)):  # with fewer of them the noise is not full
+        least = max(least or 0, shares)
     journal = path / "deployment" / "round"
     return Remote(
         coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
@@ -241,11 +240,8 @@ def _finish(engine: Remote, coordinator: Coordinator, folder: Path) -> None:
     (folder / "deployment" / "noise-secret").unlink(missing_ok=True)
 
     def take(name: str, reply: Reply) -> None:
-        try:
-            signature = bytes.fromhex(str(reply.about.get("signature")))
-            coordinator.roster[name].verify(signature, reply.payload)
-        except (ValueError, InvalidSignature):
-            raise InputError("its signature is not under its statement") from None
+        refusal = "its signature is not under its statement"
+        signature = verified(reply.about.get("signature"), coordinator.roster[name], reply.payload, refusal)
         write_atomically(place / f"{name}.json.sig", signature)
         write_atomically(place / f"{name}.json", reply.payload)
 

@@ -15,7 +15,6 @@ once: the same plan again gets the same bytes, another plan of that round nothin
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.cohorts.cohort import HospitalData
@@ -41,19 +39,19 @@ from silodp.deploy.agreement import (
 from silodp.deploy.answered import Answered
 from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
 from silodp.deploy.joining import derive_agreed
-from silodp.deploy.keys import fingerprint
+from silodp.deploy.keys import fingerprint, verified
 from silodp.deploy.limits import Limits
 from silodp.deploy.notes import note_heard, note_refusal
-from silodp.deploy.status import noise_shares
+from silodp.deploy.status import events_of
+from silodp.engines.figures import parameters_from, scores_to_bytes
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts, facts_of
 from silodp.files import private_folder, private_open, read_plain, to_json, write_atomically
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import hospital_epsilon
 from silodp.privacy.adversaries import against
-from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import build_hospitals, build_trainer, device_named
 from silodp.runs.parts import Public
@@ -73,6 +71,7 @@ class _Joined:
     public: Public
     hospital: Hospital
     intermediaries: int
+    delta: float  # of this hospital's limit, where it names none
 
 
 class Site:
@@ -166,24 +165,17 @@ class Site:
             if read_plain(place / "agreement.json") != agreement.to_bytes():
                 raise InputError("agreement: another one was signed for this run; start a new run")
         else:
-            signature = self._countersigned(request, agreement)
-            self._join(agreement, fresh=True)
-            self._run = None  # taken up again from the files, when they are there
+            refusal = "agreement: the coordinator's own signature is not under it"  # there to be shown later
+            content, said = agreement.to_bytes(), request.about.get("signature")
+            signature = verified(said, self._coordinator, content, refusal)
+            joined = self._join(agreement, fresh=True)
             private_folder(place)
             write_atomically(place / "token", secrets.token_bytes(32))
             write_atomically(place / "coordinator.sig", signature)
-            write_atomically(place / "own.sig", self._key.sign(agreement.to_bytes()))
-            write_atomically(place / "agreement.json", agreement.to_bytes())
+            write_atomically(place / "own.sig", self._key.sign(content))
+            write_atomically(place / "agreement.json", content)
+            self._run = joined  # no plan of it is answered before it is signed
         return {"signature": self._key.sign(agreement.to_bytes()).hex()}
-
-    def _countersigned(self, request: Request, agreement: Agreement) -> bytes:
-        """The coordinator's signature under the agreement itself, which is there to be shown later."""
-        try:
-            signature = bytes.fromhex(str(request.about.get("signature")))
-            self._coordinator.verify(signature, agreement.to_bytes())
-        except (ValueError, InvalidSignature):
-            raise InputError("agreement: the coordinator's own signature is not under it") from None
-        return signature
 
     def _join(self, agreement: Agreement, *, fresh: bool) -> _Joined:
         """Derives everything that the agreement says, and refuses it where one thing comes out otherwise.
@@ -203,15 +195,14 @@ class Site:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
         public, events = derive_agreed(agreement, experiment, self._starts, device_named(self._device))
         refuse_near(self.limits, events, agreement.delta, public.mechanism.shares)
+        delta = self._delta(agreement)
         if fresh:
-            new = of_one_site(events)
-            refuse_over_limits(self.limits, self.ledger.events, new, self._delta(agreement))
+            refuse_over_limits(self.limits, self.ledger.events, of_one_site(events), delta)
         torch.set_num_threads(public.experiment.threads or 1)  # sums depend on how they are divided
         trainer = build_trainer(public, [data])
         (hospital,) = build_hospitals(public, trainer, [data])
         v = events[0].contributions if events[0].part == "intermediary" else 1
-        self._run = _Joined(agreement, public, hospital, v)
-        return self._run
+        return _Joined(agreement, public, hospital, v, delta)
 
     # In a round
 
@@ -231,8 +222,9 @@ class Site:
         if plan.round == 1:
             self._refuse_other_start(plan, run)
         events = of_one_site(plan.events, self._number_of(plan, request.run))
-        new = [event for event in events if event not in set(self.ledger.events)]
-        refuse_over_limits(self.limits, self.ledger.events, new, self._delta(run.agreement))
+        known = set(self.ledger.events)
+        new = [event for event in events if event not in known]
+        refuse_over_limits(self.limits, self.ledger.events, new, run.delta)
         before = last.round if last is not None else 0
         run.hospital.put_down(place / "state", 0)  # the secret of its noise, before it is used
         run.hospital.take_up(place / "state", before)
@@ -270,8 +262,6 @@ class Site:
         """Figures of a model on this hospital's own images, where its people let them out."""
         if not self.limits.validation_metrics:
             raise InputError("limits.validation_metrics = false: figures do not leave this hospital")
-        from silodp.engines.figures import parameters_from, scores_to_bytes
-
         run = self._joined(request.run)
         part, batch = str(request.about.get("part")), request.about.get("batch")
         if part not in ("validation", "test") or batch not in (None, "image", "scan", "hospital"):
@@ -291,9 +281,9 @@ class Site:
         """What this hospital's own ledger says of the run, for it to sign."""
         agreement = self._read_agreement(request.run)
         last = Answered.read(self._place(request.run) / "answered")
-        experiment = agreement.read_experiment()
-        mine = self.events_of(request.run)
-        seen = against(mine, agreement.delta, noise_shares(experiment, agreement.facts))
+        mine = events_of(self._place(request.run), self.ledger.events)
+        shares = agreement.read_experiment().privacy.shares
+        seen = against(mine, agreement.delta, shares(len(agreement.facts)))
         return to_json(
             {
                 "format": "silodp site statement 1",
@@ -313,14 +303,7 @@ class Site:
 
     def spent(self, delta: float) -> float:
         """ε of everything in the site's ledger, for the hospital."""
-        events = self.ledger.events
-        return figure(events, delta, "hospital", "add-or-remove").epsilon if events else 0.0
-
-    def events_of(self, run: str) -> list[Event]:
-        """Those of one run, which the file beside its agreement names."""
-        path = self._place(run) / "plans"
-        plans = set(read_plain(path).decode().split()) if path.exists() else set()
-        return [event for event in self.ledger.events if event.digest in plans]
+        return hospital_epsilon(self.ledger.events, delta)
 
     # Files
 
@@ -330,7 +313,7 @@ class Site:
     def _joined(self, run: str) -> _Joined:
         """The run, taken up again from its agreement where this process has not met it."""
         if self._run is None or self._run.agreement.run != run:
-            return self._join(self._read_agreement(run), fresh=False)
+            self._run = self._join(self._read_agreement(run), fresh=False)
         return self._run
 
     def _read_agreement(self, run: str) -> Agreement:
@@ -355,4 +338,4 @@ class Site:
 def _experiment_of(tree: Any) -> Experiment:
     if not isinstance(tree, dict):
         raise InputError("facts: the request names no experiment")
-    return Experiment(**json.loads(json.dumps(tree)))
+    return Experiment(**tree)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 from silodp.deploy.config import read_site
 from silodp.errors import InputError, printable
 from silodp.experiment import Experiment
-from silodp.files import is_held, parse_json, read_json
+from silodp.files import is_held, parse_json, read_json, read_text
 from silodp.privacy.accountants import figure
 from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event, Neighbours, Unit
@@ -132,17 +132,23 @@ def _runs(state: Path, events: Sequence[Event]) -> list[SiteRun]:
     return [_run(path.parent, events) for path in places]
 
 
+def events_of(place: Path, events: Sequence[Event]) -> tuple[Event, ...]:
+    """Those of one run, whose plans a file beside its agreement names."""
+    path = place / "plans"
+    plans = set(read_text(path).split()) if path.exists() else set()
+    return tuple(event for event in events if event.digest in plans)
+
+
 def _run(place: Path, events: Sequence[Event]) -> SiteRun:
     path = place / "agreement.json"
     try:
         agreement = read_json(path)
         experiment = Experiment(**tomllib.loads(agreement["experiment"]))
-        shares = noise_shares(experiment, agreement["facts"])
+        shares = experiment.privacy.shares(len(experiment.participation.training(agreement["facts"])))
         delta, run = float(agreement["delta"]), str(agreement["run"])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
-    plans = set((place / "plans").read_text().split()) if (place / "plans").exists() else set()
-    mine = tuple(event for event in events if event.digest in plans)
+    mine = events_of(place, events)
     answered, last = place / "answered", 0
     if answered.exists():
         header = _first_line(answered)
@@ -157,17 +163,6 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
         "agreed": path.stat().st_mtime,
         "answered": answered.stat().st_mtime if answered.exists() else None,
     }
-
-
-def noise_shares(experiment: Experiment, hospitals: Sequence[object]) -> int:
-    """With how many hospitals' shares the noise is full; 0: the server adds all of it.
-
-    Args:
-        hospitals: all of the agreement, one entry each.
-    """
-    if experiment.privacy.noise != "shared":
-        return 0
-    return len(experiment.participation.training(hospitals)) - experiment.privacy.may_stay_away
 
 
 def read_refusals(path: Path) -> list[Refusal]:
@@ -206,7 +201,7 @@ def _first_line(path: Path) -> bytes:
 
 @lru_cache(maxsize=64)  # a page asks every other second, and ε changes once a round
 def seen_by(events: tuple[Event, ...], delta: float, shares: int) -> Against:
-    """ε against each adversary; `shares`: see `noise_shares`. Shared by all who ask: do not change it."""
+    """ε against each adversary; `shares`: see `PrivacySettings`. Shared by all who ask: do not change it."""
     seen = against(events, delta, shares)
     return {
         "outside": finite(seen.outside),

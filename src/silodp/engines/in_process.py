@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from silodp.files import remove_folder
 from silodp.hospital import Hospital
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
@@ -70,8 +70,7 @@ class InProcess:
             hospital.take_up(folder, round_)
 
     def clear(self, folder: Path) -> None:
-        if folder.is_dir() and not folder.is_symlink():
-            shutil.rmtree(folder)
+        remove_folder(folder)
 
     def close(self) -> None:
         """Nothing is held but memory."""

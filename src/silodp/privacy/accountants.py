@@ -15,7 +15,7 @@ secret that amplifies privacy, and that is proved for some cases only:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -112,6 +112,11 @@ def figure(
 ) -> Figure:
     """One of the figures."""
     return _figure(_checked(events, delta, accountant)[unit].by(neighbours), delta, accountant)
+
+
+def hospital_epsilon(events: Sequence[Event], delta: float) -> float:
+    """ε of a whole hospital, add-or-remove; nothing costs nothing."""
+    return figure(events, delta, "hospital", "add-or-remove").epsilon if events else 0.0
 
 
 def as_dict(figures: dict[tuple[Unit, Neighbours], Figure]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import hospital_epsilon
 from silodp.privacy.events import Event
 
 
@@ -61,4 +61,4 @@ def _epsilon(events: Sequence[Event], delta: float, noise: float) -> float:
         )
         for event in events
     ]
-    return figure(seen, delta, "hospital", "add-or-remove").epsilon if seen else 0.0
+    return hospital_epsilon(seen, delta)

@@ -140,7 +140,7 @@ def derive(
     )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
-        started(network, resolved.model)
+        network = started(network, resolved.model)
     else:
         network = network_of_facts(resolved, facts)
     flat = FlatModel(network, place)

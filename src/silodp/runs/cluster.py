@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts import Cohort
+from silodp.compatibility import refuse_norm_readers
 from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.flower.simulation import (
     Simulation,
@@ -30,6 +31,7 @@ from silodp.engines.flower.simulation import (
 from silodp.engines.transport import Transport
 from silodp.errors import InputError
 from silodp.experiment import RULES, Experiment, ResolvedExperiment
+from silodp.files import remove_folder
 from silodp.local.state import hand_on, state_folder
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.runs.cluster_hospital import packed, unpacked, write_cohort
@@ -77,12 +79,7 @@ class Cluster:
 
 def refuse_what_stays(experiment: Experiment) -> None:
     """What only works where hospitals are in the server's process."""
-    for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
-        if rule.reads_norms:
-            raise InputError(
-                f"{name}.rule = {rule.rule}: it reads un-noised norms, which do not travel; choose another "
-                "rule, or --engine in-process"
-            )
+    refuse_norm_readers(experiment, "do not travel; choose another rule, or --engine in-process")
     for name in RULES:
         if not (kind := type(getattr(experiment, name))).__module__.startswith("silodp."):
             raise InputError(
@@ -185,8 +182,7 @@ class ClusterEngine:
         self._drop_working()
 
     def clear(self, folder: Path) -> None:
-        if folder.is_dir() and not folder.is_symlink():
-            shutil.rmtree(folder)
+        remove_folder(folder)
 
     def close(self) -> None:
         """Flower and Ray end, and what was written for them goes."""

@@ -138,8 +138,7 @@ def _seen_from(experiment: ResolvedExperiment, released: Sequence[Event]) -> Adv
     private = experiment.privacy
     if private.level == "sample" or (private.noise == "central" and experiment.cohort.kind != "deployed"):
         return None
-    shares = experiment.members - private.may_stay_away if private.noise == "shared" else 0
-    return against(released, experiment.delta, shares)
+    return against(released, experiment.delta, private.shares(experiment.members))
 
 
 def _along_the_way(
