@@ -70,6 +70,20 @@ def test_before_anything(hospitals: Federation, kit: Path) -> None:
     ]
 
 
+def test_a_hospitals_spending_is_shown_at_the_delta_that_its_limit_is_held_to(
+    hospitals: Federation, kit: Path, tiny: Experiment
+) -> None:
+    """The smallest that it ever agreed on: a run at a larger one, later, makes no figure smaller."""
+    train(hospitals, kit, tiny)
+    later = tiny.change(privacy__delta=0.1, rounds=1, budget={"epsilon": 0.5, "sets_noise": True})
+    folder = kit / "coordinator" / "runs" / "later"
+    run_deployed(later, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
+    site = site_status(kit / "hospitals" / NAME)
+    assert site["delta"] == 1e-2
+    assert site["epsilon"] == pytest.approx(hospitals.sites[NAME].spent(1e-2))
+    assert site["epsilon"] > 4.0
+
+
 @pytest.mark.parametrize("noise", ["central", "shared"])
 def test_a_finished_run_from_both_sides(
     noise: str, hospitals: Federation, kit: Path, tiny: Experiment

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from silodp.deploy.envelope import Reply, Request, RequestKind, digest, open_reply, seal
 from silodp.deploy.journal import Journal
+from silodp.deploy.notes import note_refusal
 from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
 from silodp.errors import InputError
-from silodp.files import private_open, to_json
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
 from silodp.settings import EvaluationBatch
@@ -186,11 +186,8 @@ class Remote:
 
     def _note_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
         log.warning("%s refuses: %s", name, reason)
-        if self._refusals is None:
-            return
-        said = {"time": round(time.time(), 3), "hospital": name, "asked": kind, "reason": reason}
-        with suppress(OSError), private_open(self._refusals, "a") as file:
-            file.write(to_json(said) + "\n")
+        if self._refusals is not None:
+            note_refusal(self._refusals, reason, hospital=name, asked=kind)
 
     def _opened(self, name: str, request: bytes, content: bytes) -> Reply:
         """The reply, if `name` itself has written it, to this very request."""

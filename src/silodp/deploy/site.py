@@ -42,7 +42,7 @@ from silodp.deploy.joining import derive_agreed
 from silodp.deploy.keys import fingerprint, verified
 from silodp.deploy.limits import Limits
 from silodp.deploy.notes import note_heard, note_refusal
-from silodp.deploy.status import events_of
+from silodp.deploy.status import REFUSALS, events_of
 from silodp.engines.figures import parameters_from, scores_to_bytes
 from silodp.errors import InputError
 from silodp.experiment import Experiment
@@ -124,7 +124,8 @@ class Site:
         except Exception as error:  # of the network, the data or the disk: its text may tell of patients
             log.exception("a request could not be answered")
             reason = f"it failed ({type(error).__name__}); its log says why"
-        note_refusal(self.folder, reason)
+        log.warning("refused: %s", reason)
+        note_refusal(self.folder / REFUSALS, reason)
         return seal(Reply("refusal", digest(sealed), self.name, {"reason": reason}), self._key)
 
     def _answer(self, request: Request, sealed: bytes) -> bytes:

@@ -96,7 +96,7 @@ def site_status(folder: Path) -> SiteStatus:
         raise InputError(
             f"{error.filename}: only its owner may read it; ask as the user that the site runs as"
         ) from None
-    delta = limits.delta or (runs[0]["delta"] if runs else None)
+    delta = limits.delta or min((run["delta"] for run in runs), default=None)  # which the site holds to, too
     spent = epsilon_of(tuple(events), delta, "hospital", "add-or-remove") if delta and events else 0.0
     status: SiteStatus = {
         "kind": "site",
