@@ -57,7 +57,7 @@ def some_steps(trainer: LocalTrainer, examples: Examples) -> tuple[float, float]
     moves = job.moves or (None,) * len(job.batches)
     for indices, chance in list(zip(job.batches, moves, strict=True))[:STEPS]:
         started = time.perf_counter()
-        trainer._step(part[indices], chance, fill, state)
+        trainer.step(part[indices], chance, state, fill)
         supplied += moment - started
         taken += time.perf_counter() - started
     return 1e3 * (once + supplied / STEPS), 1e3 * (once + taken / STEPS)

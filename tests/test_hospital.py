@@ -181,14 +181,14 @@ def test_memory_does_not_grow_with_intermediaries(
     """Counts the vectors of the model's size that are alive in every local step."""
     one, start = hospital(state="fresh")
     most: dict[int, int] = {}
-    step = LocalTrainer._step
+    step = LocalTrainer.step
 
     def counting(self: LocalTrainer, *arguments: Any) -> torch.Tensor:
         alive = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.numel() == len(start)]
         most[v] = max(most.get(v, 0), len({t.data_ptr() for t in alive}))
         return step(self, *arguments)
 
-    monkeypatch.setattr(LocalTrainer, "_step", counting)
+    monkeypatch.setattr(LocalTrainer, "step", counting)
     for v in (1, 6):
         if bound is None:
             one.measure_norms(plan(start, v, None))

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
@@ -67,6 +67,9 @@ class Experiment(Settings):
     """Un-noised ξ, φ, λ, cosines and losses in metrics.jsonl; ε does not cover them."""
     threads: Count | None = None
     """On a CPU; default: all cores. Small models run best on one."""
+    executor: Literal["auto", "sequential", "stacked", "captured"] = "auto"
+    """How a hospital's intermediaries train: one after the other; stacked: several small ones in one step, on
+    a CPU; captured: each step recorded and replayed, on a GPU. They differ by rounding."""
     cohort: Annotated[SerializeAsAny[CohortSettings], BeforeValidator(CohortSettings.chosen)] = SyntheticMri()
     model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(ModelSettings.chosen)] = UNetModel()
     local: Annotated[SerializeAsAny[LocalSettings], BeforeValidator(LocalSettings.chosen)] = Adam()

@@ -77,6 +77,7 @@ class Hospital:
         self._seed = seed
         self._noise_seed = noise_seed
         self._secret = secrets.token_bytes(32)
+        self._split: list[Tensor] = []  # of the last v
         self._round = 0  # the last one answered, where that leaves something behind
         self._measured: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
         # The last answer, where it left something behind.
@@ -174,16 +175,27 @@ class Hospital:
     def _jobs(self, plan: RoundPlan, steps: Sequence[int]) -> Iterator[Job]:
         """One for each intermediary, made when the one before is done."""
         trainer, examples = self._trainer, self.parts["train"]
-        # The split depends on v alone: an intermediary is the same images in every round, or its ε would
-        # be nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
-        chance = self._generator(_CPU, "split", plan.intermediaries)
-        parts = split(len(examples), plan.intermediaries, chance, examples.patients)
+        public_sizes = examples.patients is None or plan.intermediaries == 1
         states = self._states_for(plan.intermediaries)
-        for number, part in enumerate(parts):
+        for number, part in enumerate(self._parts_for(plan.intermediaries)):
             chance = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else None
-            mine = examples[part.to(trainer.device)]
-            yield draw_job(plan.parameters, mine, state, trainer.settings, chance, steps[number])
+            yield draw_job(
+                plan.parameters, examples[part], state, trainer.settings, chance, steps[number], public_sizes
+            )
+
+    def _parts_for(self, count: int) -> list[Tensor]:
+        """Which images are whose, on the trainer's device.
+
+        The split depends on v alone: an intermediary is the same images in every round, or its ε would be
+        nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
+        """
+        if len(self._split) != count:
+            examples = self.parts["train"]
+            chance = self._generator(_CPU, "split", count)
+            parts = split(len(examples), count, chance, examples.patients)
+            self._split = [part.to(self._trainer.device) for part in parts]
+        return self._split
 
     def put_down(self, folder: Path, round_: int, keep: int | None = None) -> None:
         """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`.

@@ -30,6 +30,7 @@ class Job:
         moves: (n, 4) how each step's n images are augmented, see `draw_moves`; empty without augmentation.
         state: of the optimizer; changed in place. None: a fresh one, which nobody keeps.
         seed: of the network's own chance, such as dropout, and of DP-SGD's noise: what no one draws before.
+        public_sizes: whether how many images there are follows from what is public.
     """
 
     start: Tensor
@@ -38,6 +39,7 @@ class Job:
     moves: tuple[Tensor, ...]
     state: OptimizerState | None
     seed: int
+    public_sizes: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,14 @@ def draw_job(
     settings: LocalSettings,
     chance: torch.Generator,
     steps: int | None = None,
+    public_sizes: bool = True,
 ) -> Job:
     """A job with its batches and augmentation, every image once an epoch.
 
     Args:
         chance: on the device of the examples.
         steps: how many; default: as `local.epochs` over these examples.
+        public_sizes: as `Job` has it.
     """
     count = batch_count(len(examples), settings.batch_size)
     steps = planned_steps(len(examples), settings) if steps is None else steps
@@ -116,4 +120,4 @@ def draw_job(
     if settings.augmentation == "affine-flip":
         sizes = [len(batch) for batch in batches]
         moves = tuple(torch.split(draw_moves(sum(sizes), chance), sizes))
-    return Job(start, examples, tuple(batches), moves, state, chance.initial_seed())
+    return Job(start, examples, tuple(batches), moves, state, chance.initial_seed(), public_sizes)

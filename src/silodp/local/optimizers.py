@@ -17,12 +17,14 @@ class LocalSettings(Rule):
 
     Attributes:
         counts_steps: whether the optimizer's state has «step», the number of steps so far.
+        elementwise: whether a step treats each number by itself, so that `step` takes (W, d) as well.
     """
 
     section: ClassVar[str] = "local"
     key: ClassVar[str] = "optimizer"
     usual: ClassVar[str] = "adam"
     counts_steps: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
     optimizer: str
     learning_rate: Positive = 1e-3
     state: Literal["kept", "fresh"] = "kept"
@@ -59,6 +61,7 @@ class Adam(LocalSettings):
     """Adam or AMSGrad; as in the authors' program, FedNova counts its steps alone."""
 
     counts_steps: ClassVar[bool] = True
+    elementwise: ClassVar[bool] = True
     optimizer: Literal["adam"] = "adam"
     amsgrad: bool = True
 
@@ -80,6 +83,7 @@ class Adam(LocalSettings):
 class SGD(LocalSettings):
     """Plain steps, or with momentum."""
 
+    elementwise: ClassVar[bool] = True
     optimizer: Literal["sgd"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
 

@@ -33,7 +33,7 @@ def refuse_unprotectable(model: nn.Module) -> None:
 
 
 class FlatModel:
-    """A model whose trainable parameters and gradients are views of two flat vectors.
+    """A model whose trainable parameters (`trainable`) and gradients are views of two flat vectors.
 
     Copying a starting point in, taking a difference, a norm or an optimizer step are then single
     operations on one tensor. Convolution weights lie in channels-last order inside the vector.
@@ -45,10 +45,11 @@ class FlatModel:
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         refuse_unprotectable(module)
         self.module = module.float().to(device)
-        trainable = [p for p in module.parameters() if p.requires_grad]
-        self.values = _flattened(trainable, device)
+        self.trainable = [p for p in module.parameters() if p.requires_grad]
+        self.values = _flattened(self.trainable, device)
         self.gradients = torch.zeros_like(self.values)
-        for parameter, gradient in zip(trainable, _pieces(self.gradients, trainable), strict=True):
+        self.gradient_views = list(_pieces(self.gradients, self.trainable))
+        for parameter, gradient in zip(self.trainable, self.gradient_views, strict=True):
             parameter.grad = gradient
         self._frozen = _flattened([p for p in module.parameters() if not p.requires_grad], device)
         self._frozen_start = self._frozen.clone()
@@ -91,7 +92,7 @@ def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tens
 def _pieces(values: Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[Tensor]:
     """Views of a flat vector in the shapes of the parameters."""
     parts = torch.split(values, [p.numel() for p in parameters])
-    return (_shaped(part, p.shape) for part, p in zip(parts, parameters, strict=True))
+    return (shaped(part, p.shape) for part, p in zip(parts, parameters, strict=True))
 
 
 class Snapshot:
@@ -152,9 +153,12 @@ def _same(before: Any, after: Any) -> bool:
     return before is after or (isinstance(before, int | float | complex | str | bytes) and before == after)
 
 
-def _shaped(part: Tensor, shape: torch.Size) -> Tensor:
-    """A view of a piece of the vector; 4D weights in channels-last order, which convolutions prefer."""
+def shaped(part: Tensor, shape: torch.Size) -> Tensor:
+    """A view of (…, n) pieces of flat vectors: (…, *shape).
+
+    Weights of four dimensions lie in channels-last order, which convolutions prefer.
+    """
     if len(shape) != 4:
-        return part.view(shape)
+        return part.view(*part.shape[:-1], *shape)
     out, channels, height, width = shape
-    return part.view(out, height, width, channels).permute(0, 3, 1, 2)
+    return part.view(*part.shape[:-1], out, height, width, channels).movedim(-1, -3)

@@ -23,6 +23,7 @@ from silodp.facts import HospitalFacts, facts_of
 from silodp.federation import build_federation, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
+from silodp.local.executors import executor_named
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
@@ -169,7 +170,11 @@ def build_hospitals(
     """Hospitals of this process, all on the trainer's network."""
     fixed, seed = signs(len(public.model), trainer.device), public.experiment.seed
     noise_seed = seed if public.experiment.privacy.reproducible else None
-    return [Hospital(data, trainer, public.mechanism, fixed, seed, noise_seed) for data in hospitals]
+    some = hospitals[0].train[:2].to(trainer.device)
+    executor = executor_named(public.experiment.executor, trainer, some)
+    return [
+        Hospital(data, trainer, public.mechanism, fixed, seed, noise_seed, executor) for data in hospitals
+    ]
 
 
 def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:

@@ -1,0 +1,187 @@
+"""On a GPU: a local step is recorded once as a CUDA graph and replayed for every batch of every intermediary.
+
+Starting a small network's kernels one by one takes longer than running them. A recorded step starts them all
+at once, and several intermediaries' steps side by side: each lane has its own copy of the network.
+
+Guarantee: lanes share nothing, and each runs the same kernels on the same shapes as if it were alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+
+import torch
+from torch import Tensor
+
+from silodp.cohorts.cohort import Examples
+from silodp.local.jobs import Job, Outcome, Sequential
+from silodp.local.parameters import FlatModel
+from silodp.local.trainer import LocalTrainer
+
+log = logging.getLogger("silodp")
+
+LANES = 4
+"""Intermediaries side by side: more gain little (docs/performance.md), and each takes memory."""
+
+_WARM_UP = 2
+"""Steps before recording, in which libraries choose their kernels and take their memory."""
+
+
+class Captured:
+    """Runs jobs of alike batches side by side in replayed steps; falls back to `Sequential` for networks that
+    cannot be recorded, such as those that look at values in Python.
+
+    Memory: the network, its gradients, the optimizer's state and a step's activations once a lane.
+    """
+
+    def __init__(self, trainer: LocalTrainer, lanes: int = LANES) -> None:
+        """Nothing is recorded yet.
+
+        Args:
+            trainer: on a GPU.
+            lanes: how many intermediaries train side by side.
+        """
+        self._alone = Sequential(trainer)
+        self._lanes = [_Lane(trainer)]
+        for _ in range(lanes - 1):
+            model = FlatModel(copy.deepcopy(trainer.model.module), trainer.device)
+            self._lanes.append(_Lane(replace(trainer, model=model)))
+        self._steps: dict[tuple[int, int, bool], _Step | None] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        for _, alike in groupby(jobs, _batch_sizes):
+            while group := list(islice(alike, len(self._lanes))):
+                steps = self._recorded(group)
+                if steps is None:
+                    yield from self._alone.run(group)
+                    continue
+                self._train(group, steps)
+                for lane in self._lanes[: len(group)]:
+                    yield Outcome(lane.trainer.model.values, lane.total / len(steps))
+
+    def _train(self, group: list[Job], steps: list[_Step]) -> None:
+        lanes = self._lanes[: len(group)]
+        for lane, job in zip(lanes, group, strict=True):
+            lane.begin(job)
+        for number, step in enumerate(steps):
+            for job, batch in zip(group, step.batches, strict=True):
+                batch.fill(job, number)
+            step.graph.replay()
+        for lane, job in zip(lanes, group, strict=True):
+            lane.end(job)
+
+    def _recorded(self, group: list[Job]) -> list[_Step] | None:
+        """The recorded step of every batch; None where the network cannot be recorded."""
+        found = []
+        for size in map(len, group[0].batches):
+            key = len(group), size, bool(group[0].moves)
+            if key not in self._steps:
+                self._steps[key] = self._record(*key, group[0].examples)
+            found.append(self._steps[key])
+        return None if None in found else found  # type: ignore[return-value]
+
+    def _record(self, width: int, size: int, moves: bool, like: Examples) -> _Step | None:
+        """Records the step of `width` lanes on batches of `size`; what the lanes hold is changed."""
+        lanes = self._lanes[:width]
+        batches = [_Batch.empty(size, like, moves) for _ in lanes]
+        graph, beside = torch.cuda.CUDAGraph(), _stream()
+        here = torch.cuda.current_stream()
+        try:
+            beside.wait_stream(here)
+            with torch.cuda.stream(beside):
+                for _ in range(_WARM_UP):
+                    _side_by_side(lanes, batches)
+            here.wait_stream(beside)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=self._pool, stream=beside):
+                _side_by_side(lanes, batches)
+        except Exception as error:  # PyTorch and own networks each raise their own kinds
+            torch.cuda.synchronize()
+            if isinstance(error, torch.cuda.OutOfMemoryError) and width > 1:
+                del self._lanes[1:]
+            else:
+                log.info("local steps are not recorded for the GPU, and train more slowly: %s", error)
+            return None
+        return _Step(graph, batches)
+
+
+class _Lane:
+    """One intermediary's place: a network of its own, its optimizer's state, and the sum of its losses."""
+
+    def __init__(self, trainer: LocalTrainer) -> None:
+        self.trainer = trainer
+        self.state = trainer.working_state()
+        self.total = torch.zeros((), device=trainer.device)
+        self.stream = _stream()
+
+    def begin(self, job: Job) -> None:
+        self.trainer.begin(job)
+        self.trainer.working_state()
+        self.total.zero_()
+        if job.state is not None:
+            _copy(job.state, self.state)
+
+    def step(self, batch: _Batch) -> None:
+        self.total += self.trainer.step(batch.examples, batch.moves, self.state)
+
+    def end(self, job: Job) -> None:
+        if job.state is not None:
+            _copy(self.state, job.state)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The memory that a recorded step reads its batch from."""
+
+    examples: Examples
+    moves: Tensor | None
+
+    @classmethod
+    def empty(cls, size: int, like: Examples, moves: bool) -> _Batch:
+        images = like.images.new_zeros(size, *like.images.shape[1:])
+        targets = like.targets.new_zeros(size, *like.targets.shape[1:])
+        return cls(Examples(images, targets), torch.zeros(size, 4, device=images.device) if moves else None)
+
+    def fill(self, job: Job, step: int) -> None:
+        places = job.batches[step]
+        torch.index_select(job.examples.images, 0, places, out=self.examples.images)
+        torch.index_select(job.examples.targets, 0, places, out=self.examples.targets)
+        if self.moves is not None:
+            self.moves.copy_(job.moves[step])
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A recorded step of some lanes, and where it reads their batches."""
+
+    graph: torch.cuda.CUDAGraph
+    batches: list[_Batch]
+
+
+def _side_by_side(lanes: list[_Lane], batches: list[_Batch]) -> None:
+    here = torch.cuda.current_stream()
+    for lane, batch in zip(lanes, batches, strict=True):
+        lane.trainer.model.module.train()
+        lane.stream.wait_stream(here)
+        with torch.cuda.stream(lane.stream):
+            lane.step(batch)
+    for lane in lanes:
+        here.wait_stream(lane.stream)
+
+
+def _stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def _batch_sizes(job: Job) -> tuple[int, ...]:
+    return tuple(map(len, job.batches))
+
+
+def _copy(source: dict[str, Tensor], into: dict[str, Tensor]) -> None:
+    for name, tensor in into.items():
+        tensor.copy_(source[name])
