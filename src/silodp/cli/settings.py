@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,11 +96,26 @@ def _settings(kind: type[BaseModel], *without: str) -> dict[str, dict[str, Any]]
 
 def _words(kind: type[BaseModel], name: str) -> str:
     """What a field is, said where it is defined or where it was first."""
-    for one in kind.__mro__:
-        field = getattr(one, "model_fields", {}).get(name)
-        if field is not None and field.description:
-            return " ".join(field.description.split())
-    return ""
+    return next((told for one in kind.__mro__ if (told := _texts(one).get(name))), "")
+
+
+@cache
+def _texts(kind: type) -> dict[str, str]:
+    """The text under each field of a class. Pydantic would read every class's source, at every start."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except (OSError, TypeError):  # built in, or typed into a shell
+        return {}
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def _first_line(kind: type[BaseModel]) -> str:
