@@ -156,7 +156,7 @@ def test_what_needs_no_network_does_not_wait_for_pytorch() -> None:
 import sys
 sys.modules["torch"] = None  # so that it cannot be imported
 from silodp.cli import main
-for line in ("--help", "run nowhere", "resume nowhere", "privacy --noise-multiplier 1 --hospitals 9",
+for line in ("--help", "study", "run nowhere", "resume nowhere", "privacy --noise-multiplier 1 --hospitals 9",
              "privacy --noise-multiplier 1 --hospitals 9 --sample-rate 0.5 --without-replacement --rounds 3"):
     sys.argv = ["silodp", *line.split()]
     try:
@@ -165,7 +165,7 @@ for line in ("--help", "run nowhere", "resume nowhere", "privacy --noise-multipl
         print("ends with", end.code)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.findall("ends with (.)", done.stdout) == ["0", "2", "2", "0", "0"], done.stderr
+    assert re.findall("ends with (.)", done.stdout) == ["0", "0", "2", "2", "0", "0"], done.stderr
     assert done.stderr.count("nowhere") == 2, done.stderr
 
 

@@ -117,9 +117,9 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 _TITLE = "What a model is worth at each ε of a hospital"
 PROSTATE = Study(
     "hospital-privacy-prostate", f"{_TITLE}: prostate, Dice (not in the paper)", "prostate", cells, write,
-    bases=PROSTATE_BASES,
+    runs=19, bases=PROSTATE_BASES,
 )  # fmt: skip
 ICH = Study(
     "hospital-privacy-ich", f"{_TITLE}: haemorrhage, AUC (not in the paper)", "ich", cells, write,
-    bases=ICH_BASES,
+    runs=19, bases=ICH_BASES,
 )  # fmt: skip
