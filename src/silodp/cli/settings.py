@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -96,20 +96,22 @@ def _settings(kind: type[BaseModel], *without: str) -> dict[str, dict[str, Any]]
 
 def _words(kind: type[BaseModel], name: str) -> str:
     """What a field is, said where it is defined or where it was first."""
-    return next((told for one in kind.__mro__ if (told := _texts(one).get(name))), "")
+    texts = (_texts(one.__module__).get((one.__name__, name)) for one in kind.__mro__)
+    return next(filter(None, texts), "")
 
 
 @cache
-def _texts(kind: type) -> dict[str, str]:
-    """The text under each field of a class. Pydantic would read every class's source, at every start."""
+def _texts(module: str) -> dict[tuple[str, str], str]:
+    """By class and field, the text under it. Pydantic would read every class's source, at every start."""
     try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):  # built in, or typed into a shell
         return {}
-    assert isinstance(tree, ast.ClassDef)
     return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(tree.body)
+        (one.name, field.target.id): " ".join(text.value.value.split())
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ClassDef)
+        for field, text in pairwise(one.body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and isinstance(text, ast.Expr)
