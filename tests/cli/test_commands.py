@@ -151,6 +151,14 @@ print(*sys.modules)
     assert "torch._dynamo" not in by_training  # PyTorch's compiler, which its classes of optimizers import
 
 
+def test_the_list_of_commands_is_written_without_rich_and_numpy() -> None:
+    command = "import sys, silodp.cli; sys.argv[1:] = ['--help']"
+    code = f"{command}\ntry: silodp.cli.main()\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Train one experiment." in done.stdout
+    assert not {"rich", "rich.console", "numpy", "pydantic"} & {*done.stdout.splitlines()[-1].split()}
+
+
 def test_what_needs_no_network_does_not_wait_for_pytorch() -> None:
     code = """
 import sys
