@@ -22,6 +22,7 @@ from silodp.privacy.theorems import accumulated_noise
 from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
 from silodp.runs.schema import RoundRecord, or_nan
+from silodp.runs.threads import threads
 from silodp.studies.output import select
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, Drift
 from silodp.studies.study import Found, read_product
@@ -70,12 +71,8 @@ class Drifting:
 
     def __call__(self, experiment: Experiment, folder: Path, device: str) -> None:
         where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-        threads = torch.get_num_threads()
-        torch.set_num_threads(experiment.threads or threads)  # results depend on it
-        try:
+        with threads(experiment.threads):
             drift, learnt, parameters = self._follow(experiment, where)
-        finally:
-            torch.set_num_threads(threads)
         local, private = experiment.local, experiment.privacy
         law = _law(
             self.steps, parameters, local.learning_rate, private.noise_multiplier,

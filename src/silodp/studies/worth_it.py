@@ -18,9 +18,10 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import to_json, write_atomically
 from silodp.runs.schema import Values, or_nan
+from silodp.runs.threads import threads
 from silodp.studies.output import select
 from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run, threads_of
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run
 from silodp.studies.worth_it_output import AtHome, write_all
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def train_and_personalise(experiment: Experiment, folder: Path, device: str, tun
     so_far = product.with_name(f"{product.stem}-so-far.json")
     done = read_product(PersonalFile, so_far)["hospitals"] if so_far.exists() else {}
     cohort = load_cohort(experiment.cohort)
-    with threads_of(experiment):
+    with threads(experiment.threads):
         for hospital in experiment.participation.training(cohort.hospitals):
             if hospital.name not in done:
                 found = personalise(folder, hospital.name, tuning, cohort=cohort, device=device)
