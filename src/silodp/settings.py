@@ -21,14 +21,14 @@ EvaluationBatch = Literal["image", "scan", "hospital"]
 
 
 class Settings(BaseModel):
-    """A section of an experiment.
+    """A section of an experiment. The text under a field says what it is, for `silodp settings`.
 
     Attributes:
         section: its name in TOML.
         only_with: settings that mean something with one value of another setting only: refused with others.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     section: ClassVar[str] = ""
     only_with: ClassVar[Mapping[str, tuple[str, str]]] = {}

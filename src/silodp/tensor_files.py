@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from silodp.files import open_plain
+
+if TYPE_CHECKING:  # it takes seconds to import, and whoever reads plain values need not wait for it
+    import torch
 
 
 def read_tensors(path: Path, device: torch.device, *, mmap: bool = False) -> Any:
@@ -18,10 +21,39 @@ def read_tensors(path: Path, device: torch.device, *, mmap: bool = False) -> Any
     Args:
         mmap: map the file instead of reading it, where only some of it is wanted.
     """
+    import torch
+
+    with _parts(path):
+        pass
+    return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+
+
+def read_plain_values(path: Path) -> Any:
+    """What `torch.save` wrote but for the tensors, which are None; raises whatever is wrong with it.
+
+    Numbers, texts, lists and dicts are read as they are, without PyTorch. Nothing that the file names is
+    called, whatever it is.
+    """
+    with _parts(path) as parts:
+        (name,) = (name for name in parts.namelist() if name.endswith("/data.pkl"))
+        with parts.open(name) as file:
+            return _PlainValues(file).load()
+
+
+class _PlainValues(pickle._Unpickler):  # in Python: the one in C reserves as much memory as a file asks for
+    def find_class(self, module: str, name: str) -> Any:
+        return dict if (module, name) == ("collections", "OrderedDict") else lambda *_: None
+
+    def persistent_load(self, _: Any) -> None:
+        """In place of a tensor's numbers."""
+
+
+@contextmanager
+def _parts(path: Path) -> Iterator[zipfile.ZipFile]:
     with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise ValueError("PyTorch packs nothing, so what is read cannot be larger than the file")
-    return torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+        yield parts
 
 
 def same_form(found: Any, like: Any) -> bool:
@@ -29,6 +61,8 @@ def same_form(found: Any, like: Any) -> bool:
 
     Where there was nothing, anything plain may be; a list has any number of what its first one is.
     """
+    from torch import Tensor
+
     if isinstance(like, Tensor):
         return isinstance(found, Tensor) and (found.shape, found.dtype) == (like.shape, like.dtype)
     if isinstance(like, dict):

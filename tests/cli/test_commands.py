@@ -151,12 +151,20 @@ print(*sys.modules)
     assert "torch._dynamo" not in by_training  # PyTorch's compiler, which its classes of optimizers import
 
 
+def test_the_list_of_commands_is_written_without_rich_and_numpy() -> None:
+    command = "import sys, silodp.cli; sys.argv[1:] = ['--help']"
+    code = f"{command}\ntry: silodp.cli.main()\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Train one experiment." in done.stdout
+    assert not {"rich", "rich.console", "numpy", "pydantic"} & {*done.stdout.splitlines()[-1].split()}
+
+
 def test_what_needs_no_network_does_not_wait_for_pytorch() -> None:
     code = """
 import sys
 sys.modules["torch"] = None  # so that it cannot be imported
 from silodp.cli import main
-for line in ("--help", "run nowhere", "resume nowhere", "privacy --noise-multiplier 1 --hospitals 9",
+for line in ("--help", "study", "run nowhere", "resume nowhere", "privacy --noise-multiplier 1 --hospitals 9",
              "privacy --noise-multiplier 1 --hospitals 9 --sample-rate 0.5 --without-replacement --rounds 3"):
     sys.argv = ["silodp", *line.split()]
     try:
@@ -165,7 +173,7 @@ for line in ("--help", "run nowhere", "resume nowhere", "privacy --noise-multipl
         print("ends with", end.code)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.findall("ends with (.)", done.stdout) == ["0", "2", "2", "0", "0"], done.stderr
+    assert re.findall("ends with (.)", done.stdout) == ["0", "0", "2", "2", "0", "0"], done.stderr
     assert done.stderr.count("nowhere") == 2, done.stderr
 
 

@@ -30,8 +30,8 @@ def test_the_version_names_silodp_and_pytorch() -> None:
 
 def test_help_lists_commands_in_the_order_of_use() -> None:
     lines = silodp("--help").stdout.splitlines()
-    words = [line.strip("│| ").split(" ")[0] for line in lines]
-    assert [word for word in words if word in IN_ORDER_OF_USE] == list(IN_ORDER_OF_USE)
+    words = [line.split(" ")[2] for line in lines[lines.index("Commands:") + 1 :]]
+    assert [word for word in words if word] == list(IN_ORDER_OF_USE)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from silodp.cohorts.partition import Placement
-from silodp.cohorts.position import position_auc
+from silodp.cohorts.position import _auc, position_auc
 
 Array = NDArray[np.float64]
 SLICES = 30
@@ -247,3 +248,12 @@ def test_one_class_in_every_validation_part_is_no_obstacle() -> None:
     labels = (number >= 15).astype(np.int64)
     labels[placement.part == 1] = 0
     assert position_auc(number / 1.0, labels, placement, patients) == 1.0
+
+
+def test_the_area_is_monais() -> None:
+    from monai.metrics import compute_roc_auc
+
+    rng = np.random.default_rng(3)
+    scores, truth = rng.integers(0, 9, 200).astype(float), rng.random(200) < 0.3  # with ties
+    theirs = compute_roc_auc(torch.from_numpy(scores), torch.from_numpy(truth).long())
+    assert _auc(scores, truth) == pytest.approx(float(theirs), rel=1e-12)

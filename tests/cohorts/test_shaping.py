@@ -42,6 +42,21 @@ def test_shrinking_averages_areas() -> None:
     assert np.abs(found.images - means).max() <= 0.5001  # rounded to a byte
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "mode"),
+    [((31, 40), (16, 16), "area"), ((9, 12), (30, 40), "bilinear"), ((31, 40), (16, 50), "nearest-exact")],
+)
+def test_interpolation_is_monais_to_the_bit(
+    before: tuple[int, int], after: tuple[int, int], mode: str
+) -> None:
+    from monai.transforms import Resize
+
+    stack = np.random.default_rng(1).normal(size=(3, *before)).astype(np.float32)
+    np.testing.assert_array_equal(
+        shaping._interpolated(stack, after, mode), np.asarray(Resize(after, mode=mode)(stack))
+    )
+
+
 def test_an_image_that_shrinks_one_way_only_is_averaged_that_way() -> None:
     image = np.zeros((1, 1, 96, 8), np.uint8)
     image[:, :, ::4] = 200  # one row in four, all lost or all kept without averaging

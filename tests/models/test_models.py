@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from monai.networks.nets import DenseNet as MonaiDenseNet
 from monai.networks.nets import DenseNet121
 from torch import nn
 
 from silodp.errors import InputError
 from silodp.local.parameters import refuse_unprotectable
 from silodp.models import build_model
+from silodp.models.densenet import DenseNet
 from silodp.models.kinds import ModelSettings
 from silodp.models.norm import NORMS, norm_layer, with_norm
 from silodp.models.resnet import ResNet
@@ -44,6 +46,24 @@ def test_densenet_is_monais_without_affine_norms() -> None:
     assert parameters(ours) == parameters(theirs) - affine == 6_872_258
     assert not list(ours.buffers())
     refuse_unprotectable(ours)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("features", "growth", "blocks"), [(16, 12, (3, 4, 4)), (5, 3, (2,))])
+def test_densenet_is_monais_to_the_name_the_start_and_the_output(
+    features: int, growth: int, blocks: tuple[int, ...], norm: str, affine: bool
+) -> None:
+    torch.manual_seed(3)
+    size = {"init_features": features, "growth_rate": growth, "block_config": blocks}
+    theirs = with_norm(MonaiDenseNet(spatial_dims=2, in_channels=3, out_channels=2, **size), norm, affine)
+    torch.manual_seed(3)
+    ours = DenseNet(3, 2, features, growth, blocks, norm, affine)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert [name for name, _ in ours.named_modules()] == [name for name, _ in theirs.named_modules()]
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(ours(images), theirs(images), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("norm", NORMS)

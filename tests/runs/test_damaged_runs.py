@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from silodp.experiment import Experiment
 from silodp.files import replacing, write_atomically
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder
-from silodp.tensor_files import same_form
+from silodp.tensor_files import read_plain_values, same_form
 
 
 @contextmanager
@@ -96,6 +97,28 @@ def test_a_checkpoint_that_is_something_else(content: Any, tmp_path: Path) -> No
 
 
 CPU = torch.device("cpu")
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("called",)
+
+
+def test_plain_values_are_those_of_pytorch_and_nothing_in_the_file_is_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, plain = tmp_path / "file.pt", {"text": "ε", "numbers": [1, 2.5, -(10**20), None, True], "none": {}}
+    tensors = {"one": torch.zeros(3), "half": torch.zeros(2, 2, dtype=torch.float16), "size": torch.Size([3])}
+    ordered = OrderedDict(a=1, b=torch.zeros(2))
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    torch.save({**plain, "tensors": tensors, "ordered": ordered, "parameter": parameter}, path)
+    found = read_plain_values(path)
+    assert {name: found[name] for name in plain} == plain
+    assert found["tensors"] == dict.fromkeys(tensors)
+    assert (found["ordered"], found["parameter"]) == ({"a": 1, "b": None}, None)
+    torch.save({"ledger": "", "evil": Evil()}, path)
+    assert read_plain_values(path) == {"ledger": "", "evil": None}
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

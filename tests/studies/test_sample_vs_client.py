@@ -13,10 +13,11 @@ from made_up_runs import shared_folder, write_words
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.studies import sample_vs_client
+from silodp.studies import drift
+from silodp.studies.drift import train_keeping_models
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
-from silodp.studies.sample_vs_client import SAMPLE_VS_CLIENT, train_keeping_models
+from silodp.studies.sample_vs_client import SAMPLE_VS_CLIENT
 from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, LOCAL, PLAIN, SAMPLE, Drift, reading
 from silodp.studies.study import Cell, Found, Plan
 
@@ -117,7 +118,7 @@ def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
 ) -> None:
     """Killed when a round's checkpoint is there but its model is not."""
     noisy, calls = cell(CLIENT), []
-    replacing = sample_vs_client.replacing
+    replacing = drift.replacing
 
     def dying(path: Path) -> Any:
         calls.append(path)
@@ -125,7 +126,7 @@ def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
             raise Killed
         return replacing(path)
 
-    monkeypatch.setattr(sample_vs_client, "replacing", dying)
+    monkeypatch.setattr(drift, "replacing", dying)
     with pytest.raises(Killed):
         train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")
     train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import command_line, forked, in_a_process
 
+from silodp.studies import study_named, study_names
+from silodp.studies.planning import make_plan
+
 
 def study_and_say(out: Path, said: Path, *words: object) -> None:
     done = command_line("study", *words, "--scale", "smoke", "--device", "cpu", "--out", out)
@@ -97,11 +100,12 @@ def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:
 
 def test_the_list_and_the_help() -> None:
     listed = command_line("study").stdout.splitlines()
-    numbers = {line.split()[0]: line.split()[1] for line in listed[1:-1] if line[0] != " "}
-    assert numbers["table1-prostate"] == "28"
-    assert numbers["matched-privacy"] == "22"
-    assert numbers["hospital-privacy-prostate"] == "19"
-    assert numbers["worth-it-ich"] == "8"
-    assert next(iter(numbers)) == "table1-prostate"
+    numbers = {line.split()[0]: int(line.split()[1]) for line in listed[1:-1] if line[0] != " "}
+    assert list(numbers) == study_names()
+    assert numbers["table1-prostate"] == 28
+    for name, number in numbers.items():
+        study = study_named(name)
+        cells = study.cells(make_plan(study.task, "small", bases=study.bases))
+        assert len({cell.folder_name for cell in cells}) == number, name
     told = in_a_process("study", "--help").stdout
     assert "silodp study table1-prostate --scale smoke" in told

@@ -81,7 +81,7 @@ def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
         score = Scores({"auc": 0.5 if len(asked) > 1 else math.nan}, {}, 3, 3)
         return Personal(hospital, dict.fromkeys(("alone", "released", "personal"), score), {})
 
-    monkeypatch.setattr(worth_it, "personalise", tuned)
+    monkeypatch.setattr("silodp.runs.personal.personalise", tuned)
     with pytest.raises(KeyboardInterrupt):
         train_and_personalise(cell.experiment, tmp_path / "run", "cpu", tuning_of(SMOKE))
     assert not (tmp_path / "run" / PRODUCT).exists()

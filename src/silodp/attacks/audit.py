@@ -20,8 +20,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import torch
-
 from silodp.attacks.canary import SCORES, Bench, OnRun
 from silodp.errors import InputError
 from silodp.experiment import Experiment
@@ -29,6 +27,7 @@ from silodp.privacy.events import Unit
 from silodp.privacy.gaussian import gaussian_epsilon, gaussian_mu
 from silodp.privacy.lower_bound import Bound, lower_bound
 from silodp.privacy.power import detectable
+from silodp.runs.threads import threads
 
 FEWEST_RUNS = 20
 
@@ -137,13 +136,9 @@ class Audit:
 def audit(settings: AuditSettings | None = None, *, on_run: OnRun | None = None) -> Audit:
     """Trains `runs` federations of each kind and sets what they show beside what they claim."""
     settings = settings or AuditSettings()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # small networks run best on one
-    try:
+    with threads(1):  # small networks run best on one
         bench = Bench(settings.experiment, settings.rounds, settings.hospitals)
         scores, claimed = bench.observe(settings.runs, on_run)
-    finally:
-        torch.set_num_threads(threads)
     whole, part = (
         lower_bound(scores[sent], scores[0], SCORES, settings.confidence) for sent in (bench.parts, 1)
     )

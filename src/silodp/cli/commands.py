@@ -22,7 +22,7 @@ from silodp.cli.report import report
 from silodp.cli.runs import runs
 from silodp.cli.settings import presets, settings
 from silodp.cli.study import study
-from silodp.cli.terminal import complain, flush, prepare_streams, say
+from silodp.cli.terminal import as_encoded, complain, flush, prepare_streams, say
 from silodp.cli.training import resume, run
 from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
@@ -34,13 +34,28 @@ IN_ORDER_OF_USE = (
 )  # fmt: skip
 
 
-class _InOrderOfUse(TyperGroup):
+class _Commands(TyperGroup):
+    """In the order of use, listed in plain text: to import what Typer draws frames with takes the longest."""
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=IN_ORDER_OF_USE.index)
 
+    def get_help(self, ctx: Any) -> str:
+        return as_encoded(super().get_help(ctx), sys.stdout.encoding)  # Typer does not ask the terminal
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(TyperGroup, self).format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._first_paragraph(name)) for name in self.list_commands(ctx)])
+
+    def _first_paragraph(self, name: str) -> str:
+        return " ".join((self.commands[name].help or "").split("\n\n")[0].split())
+
 
 app = typer.Typer(
-    cls=_InOrderOfUse,
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

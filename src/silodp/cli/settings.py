@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -91,11 +96,28 @@ def _settings(kind: type[BaseModel], *without: str) -> dict[str, dict[str, Any]]
 
 def _words(kind: type[BaseModel], name: str) -> str:
     """What a field is, said where it is defined or where it was first."""
-    for one in kind.__mro__:
-        field = getattr(one, "model_fields", {}).get(name)
-        if field is not None and field.description:
-            return " ".join(field.description.split())
-    return ""
+    texts = (_texts(one.__module__).get((one.__name__, name)) for one in kind.__mro__)
+    return next(filter(None, texts), "")
+
+
+@cache
+def _texts(module: str) -> dict[tuple[str, str], str]:
+    """By class and field, the text under it. Pydantic would read every class's source, at every start."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):  # built in, or typed into a shell
+        return {}
+    return {
+        (one.name, field.target.id): " ".join(text.value.value.split())
+        for one in ast.walk(tree)
+        if isinstance(one, ast.ClassDef)
+        for field, text in pairwise(one.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def _first_line(kind: type[BaseModel]) -> str:

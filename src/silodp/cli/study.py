@@ -46,16 +46,17 @@ def study(
 
     Try one in seconds: silodp study table1-prostate --scale smoke. Without a name: the list of all.
     """
-    from silodp.cli.display import stages
     from silodp.studies import study_named, study_names
+
+    if name is None:
+        _list([study_named(one) for one in study_names()])
+        return
+    from silodp.cli.display import stages
     from silodp.studies.planning import make_plan
     from silodp.studies.running import run_study
     from silodp.studies.study import SCALES
     from silodp.studies.workers import terminated_like_interrupted
 
-    if name is None:
-        _list([study_named(one) for one in study_names()])
-        return
     chosen = study_named(name)
     if scale not in SCALES:
         raise InputError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
@@ -90,15 +91,13 @@ def _list(studies: list[Study]) -> None:
     from rich.table import Table
 
     from silodp.cli.terminal import console as terminal
-    from silodp.studies.planning import make_plan
 
     table = Table(box=None, pad_edge=False)
     table.add_column("study", no_wrap=True)
     table.add_column("runs", justify="right")
     table.add_column("what it is")
     for one in studies:
-        cells = one.cells(make_plan(one.task, "small", bases=one.bases))
-        table.add_row(one.name, str(len({cell.folder_name for cell in cells})), one.title)
+        table.add_row(one.name, str(one.runs), one.title)
     console = terminal()
     console.print(table)
     console.print("runs: with one seed at --scale small; studies share runs, each is run once")

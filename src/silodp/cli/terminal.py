@@ -44,7 +44,7 @@ def console(*, stderr: bool = False) -> Any:
     class _Console(Console):
         def render_str(self, text: str, **how: Any) -> Any:
             # Before anything is measured: words are longer than signs, and columns would not be straight.
-            return super().render_str(_as_encoded(text, self.encoding), **how)
+            return super().render_str(as_encoded(text, self.encoding), **how)
 
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
             return super()._render_buffer(
@@ -80,7 +80,9 @@ class _OneLine(logging.Formatter):
         return printable(super().format(record), one_line=True)
 
 
-def _as_encoded(text: str, encoding: str) -> str:
+def as_encoded(text: str, encoding: str | None) -> str:
+    """With words in place of the signs that an encoding lacks."""
+    encoding = encoding or "utf-8"
     return text.encode(encoding, "silodp").decode(encoding)
 
 

@@ -109,16 +109,14 @@ def _resize(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
     size, sides = settings.image_size, images.shape[-2:]
     if size is None or sides == (size, size) or not len(images):
         return images if size is None or len(images) else images.reshape(0, images.shape[1], size, size)
-    from monai.transforms import Resize
-
     # All slices of a volume at once, as channels of one image: shrunk where that is needed, then enlarged.
     stack = images.reshape(-1, *sides).astype(np.float32)
     wanted = _inner(sides, settings)
     height, width = (min(pair) for pair in zip(sides, wanted, strict=True))
     if (height, width) != sides:
-        stack = np.asarray(Resize((height, width), mode="area")(stack))
+        stack = _interpolated(stack, (height, width), "area")
     if (height, width) != wanted:
-        stack = np.asarray(Resize(wanted, mode="bilinear")(stack))
+        stack = _interpolated(stack, wanted, "bilinear")
     resized = _padded(stack.reshape(*images.shape[:2], *wanted), size)
     return resized if images.dtype != np.uint8 else resized.round().clip(0, 255).astype(np.uint8)
 
@@ -127,12 +125,20 @@ def _resize_masks(masks: NDArray[Any], settings: FileCohort) -> NDArray[np.uint8
     size, sides = settings.image_size, masks.shape[-2:]
     if size is None or sides == (size, size) or not len(masks):
         return masks.astype(np.uint8).reshape(*masks.shape[:2], *([size, size] if size else sides))
-    from monai.transforms import Resize
-
     wanted = _inner(sides, settings)
     stack = masks.reshape(-1, *sides).astype(np.float32)
-    resized = np.asarray(Resize(wanted, mode="nearest-exact")(stack)).astype(np.uint8)
+    resized = _interpolated(stack, wanted, "nearest-exact").astype(np.uint8)
     return _padded(resized.reshape(*masks.shape[:2], *wanted), size)
+
+
+def _interpolated(stack: NDArray[np.float32], sides: tuple[int, int], mode: str) -> NDArray[np.float32]:
+    """(n, height, width) → (n, *sides)."""
+    import torch
+
+    if stack.shape[1:] == sides:
+        return stack
+    resized = torch.nn.functional.interpolate(torch.from_numpy(stack)[None], size=sides, mode=mode)
+    return resized[0].numpy()
 
 
 def _inner(sides: tuple[int, ...], settings: FileCohort) -> tuple[int, int]:

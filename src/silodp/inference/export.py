@@ -134,7 +134,7 @@ def bundled_network(settings: dict[str, Any], channels: int, outputs: int) -> nn
 
 
 def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
-    import monai
+    from importlib.metadata import version  # MONAI itself takes seconds to import
 
     summary = _summary(run)
     settings, test = predictor.preparation.settings, summary["test"]["last"]
@@ -157,7 +157,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
         "meta_schema_20240725.json",
         "version": "0.1.0",
         "changelog": {"0.1.0": "exported by silodp"},
-        "monai_version": monai.__version__,
+        "monai_version": version("monai"),
         "pytorch_version": torch.__version__.partition("+")[0],
         "numpy_version": np.__version__,
         "required_packages_version": {"silodp": summary["silodp"]},

@@ -100,9 +100,9 @@ class DenseNetModel(OwnNetwork):
     """Layers of each block."""
 
     def make(self, channels: int, outputs: int) -> nn.Module:
-        from silodp.models.densenet import densenet
+        from silodp.models.densenet import DenseNet
 
-        return densenet(channels, outputs, self.features, self.growth, self.blocks, self.norm, self.affine)
+        return DenseNet(channels, outputs, self.features, self.growth, self.blocks, self.norm, self.affine)
 
 
 class ResNetModel(OwnNetwork):

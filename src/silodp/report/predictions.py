@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from silodp.report.chart import Chart
 from silodp.report.pictures import Gallery, Logits, images_of, outlines_of
 from silodp.report.reading import Run
 from silodp.report.roc import roc_charts
+from silodp.runs.threads import threads
 
 if TYPE_CHECKING:
     from silodp.cohorts import Cohort, HospitalData
@@ -68,7 +68,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
         return Predictions(
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
-    with _threads(run.experiment.threads):
+    with threads(run.experiment.threads):
         found = predict_all(cohort, partial(_logits, trainer), run, shown, tell)
     return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
@@ -123,15 +123,3 @@ def _logits(trainer: LocalTrainer, hospital: HospitalData) -> Logits:
     parameters, test = trainer.model.values, hospital.test.to(trainer.device)
     logits: Logits = trainer.logits(parameters, test).double().cpu().numpy()
     return logits
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -39,6 +39,7 @@ from silodp.runs.fitting import (
     trained_network,
 )
 from silodp.runs.parts import Parts, Public
+from silodp.runs.threads import threads
 from silodp.server_optimizers import ServerOptimizer
 from silodp.tasks import task_named
 
@@ -90,6 +91,11 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     """
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
+    with threads(experiment.threads):  # of another number, PyTorch would wake some that are not asked again
+        return _put_together(experiment, own)
+
+
+def _put_together(experiment: Experiment, own: Own) -> Parts:
     cohort, model = own.get("cohort"), own.get("model")
     refuse_other_kinds(experiment, cohort, model)
     device = own.get("device", "auto")

@@ -23,7 +23,9 @@ import fcntl
 import hashlib
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -217,18 +219,19 @@ class RunFolder:
             torch.save(content, file)
 
     def load_checkpoint(self, device: torch.device) -> dict[str, Any] | None:
+        from silodp.tensor_files import read_tensors
+
         path = self.path / "checkpoint.pt"
-        return _read_checkpoint(path, device) if path.exists() else None
+        return _checked_checkpoint(path, partial(read_tensors, device=device)) if path.exists() else None
 
     def checkpoint_facts(self) -> CheckpointFacts | None:
-        """What the checkpoint says of the run; None without one."""
-        import torch
+        """What the checkpoint says of the run, read without its tensors; None without a checkpoint."""
+        from silodp.tensor_files import read_plain_values
 
         path = self.path / "checkpoint.pt"
         if not path.exists():
             return None
-        # Mapped, not read: the checkpoint may be large and only this is wanted.
-        content = _read_checkpoint(path, torch.device("cpu"), mmap=True)
+        content = _checked_checkpoint(path, read_plain_values)
         return CheckpointFacts(content["ledger"], content["identity"]["experiment"], bool(content["over"]))
 
     def save_model(self, name: str, tensors: dict[str, Tensor], about: dict[str, str]) -> str:
@@ -259,13 +262,11 @@ class RunFolder:
         write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
 
 
-def _read_checkpoint(path: Path, device: torch.device, mmap: bool = False) -> dict[str, Any]:
-    """What `save_checkpoint` wrote: tensors and plain values, with what it says of itself."""
-    from silodp.tensor_files import read_tensors
-
+def _checked_checkpoint(path: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
+    """What `save_checkpoint` wrote, with what it says of itself."""
     damaged = InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run")
     try:
-        content = read_tensors(path, device, mmap=mmap)
+        content = read(path)
         identity = content["identity"]
         texts = (content["ledger"], *(identity[part] for part in ("experiment", "cohort", "model")))
         if not content.keys() >= CHECKPOINT or not all(isinstance(text, str) for text in texts):

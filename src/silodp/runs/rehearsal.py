@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from silodp.clipping import RehearsedClipping
 from silodp.cohorts.cohort import Cohort
 from silodp.errors import InputError, short
@@ -24,6 +22,7 @@ from silodp.models.start import read_start
 from silodp.pretraining.hospitals import generated_hospitals
 from silodp.privacy.ledger import Ledger
 from silodp.runs.record import mean_metrics
+from silodp.runs.threads import threads
 
 OnTrial = Callable[[str, float], None]
 
@@ -150,15 +149,9 @@ def _final_score(experiment: Experiment, cohort: Cohort, device: str) -> float:
         experiment.change(cohort={"kind": "custom"}, diagnostics=False), cohort=cohort, device=device
     )
     state = parts.first_state()
-    threads = torch.get_num_threads()
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.jsonl")
-        torch.set_num_threads(parts.experiment.threads or threads)
-        try:
-            for _ in parts.federation.rounds(state, ledger):
-                pass
-        finally:
-            torch.set_num_threads(threads)
-    scores = parts.engine.evaluate(state.model, "test", thorough=False)
+    with tempfile.TemporaryDirectory() as folder, threads(parts.experiment.threads):
+        for _ in parts.federation.rounds(state, Ledger(Path(folder) / "ledger.jsonl")):
+            pass
+        scores = parts.engine.evaluate(state.model, "test", thorough=False)
     score = mean_metrics({name: one.values for name, one in scores.items()})[parts.task.headline]
     return 0.0 if math.isnan(score) else score

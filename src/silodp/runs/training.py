@@ -39,6 +39,7 @@ from silodp.runs.record import (
 )
 from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
+from silodp.runs.threads import threads
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
 from silodp.settings import EvaluationBatch
@@ -217,16 +218,12 @@ class _Run:
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
         """All remaining rounds, then the test."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.experiment.threads or threads)
-        try:
+        with threads(self.experiment.threads):
             description = self.parts.describe_cohort()
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
             # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
             return self._result(folder, ledger, cast(CohortInShort, in_short(description)))
-        finally:
-            torch.set_num_threads(threads)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
         started, capped_at, ends = time.perf_counter(), 0, False

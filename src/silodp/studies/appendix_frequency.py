@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from silodp.local.jobs import planned_steps
 from silodp.studies.appendix_table import (
     WITH_SPLITTING,
     WITHOUT_SPLITTING,
@@ -50,6 +49,8 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 def local_work(plan: Plan, found: Sequence[Found]) -> str:
     """Optimizer steps of each hospital over the whole run: a round takes whole ones, at least one."""
+    from silodp.local.jobs import planned_steps
+
     usual, short = (
         plan.base.local,
         plan.base.local.model_copy(update={"epochs": plan.base.local.epochs / FACTOR}),
@@ -70,4 +71,6 @@ def local_work(plan: Plan, found: Sequence[Found]) -> str:
     return f"{sentence}\n\n{table}"
 
 
-FREQUENCY = Study("appendix-frequency", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write)
+FREQUENCY = Study(
+    "appendix-frequency", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write, runs=9
+)

@@ -55,4 +55,6 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
     write_table(out, plan, found, rows(plan), TITLE, sentences)
 
 
-ROUNDS = Study("appendix-rounds", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write)
+ROUNDS = Study(
+    "appendix-rounds", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write, runs=12
+)

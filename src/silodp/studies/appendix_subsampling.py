@@ -59,5 +59,5 @@ def accountants(plan: Plan, found: Sequence[Found]) -> str:
 
 
 SUBSAMPLING = Study(
-    "appendix-subsampling", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write
+    "appendix-subsampling", f"Appendix: {TITLE[0].lower()}{TITLE[1:]}", "prostate", cells, write, runs=9
 )

@@ -238,6 +238,7 @@ STUDY = Study(
     "prostate",
     cells,
     write,
+    runs=7,
 )
 
 

@@ -159,4 +159,5 @@ STUDY = Study(
     "prostate",
     cells,
     write,
+    runs=6,
 )

@@ -109,5 +109,5 @@ def _reading(groups: Groups) -> str:
 
 
 STUDY = Study(
-    "figure2b", "Figure 2(b): spread of the updates' directions over rounds", "prostate", cells, write
+    "figure2b", "Figure 2(b): spread of the updates' directions over rounds", "prostate", cells, write, runs=6
 )

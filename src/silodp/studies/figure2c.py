@@ -203,4 +203,6 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found], means: Means) -> Non
     write_figure(out, "figure2c", figure)
 
 
-STUDY = Study("figure2c", "Figure 2(c): test Dice against the number of hospitals", "prostate", cells, write)
+STUDY = Study(
+    "figure2c", "Figure 2(c): test Dice against the number of hospitals", "prostate", cells, write, runs=10
+)

@@ -175,5 +175,10 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 STUDY = Study(
-    "figure2d", "Figure 2(d): intermediaries over rounds, beside the closed form", "prostate", cells, write
+    "figure2d",
+    "Figure 2(d): intermediaries over rounds, beside the closed form",
+    "prostate",
+    cells,
+    write,
+    runs=3,
 )

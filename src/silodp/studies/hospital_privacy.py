@@ -15,10 +15,11 @@ from typing import Any
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import private_folder, to_json, write_atomically
+from silodp.runs.threads import threads
 from silodp.studies.hospital_privacy_output import NARROW, SCRATCH, SPLIT, StartFile, write_all
 from silodp.studies.matched_privacy import split_counts
 from silodp.studies.study import Cell, Found, Plan, Study, read_product
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run, threads_of
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run
 
 START = "recipe-start"  # in its name, so that --only recipe takes it along
 PRODUCT = "start.json"
@@ -93,7 +94,7 @@ def score_start(experiment: Experiment, folder: Path, device: str) -> None:
     from silodp.runs.build import build
     from silodp.runs.record import start_record, test_record
 
-    with threads_of(experiment):
+    with threads(experiment.threads):
         parts = build(experiment, device=device)
         batch = parts.experiment.evaluation.batch if parts.mixes_images() else "any"
         scores = parts.engine.evaluate(parts.first_state().model, "test", thorough=True)
@@ -117,9 +118,9 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 _TITLE = "What a model is worth at each ε of a hospital"
 PROSTATE = Study(
     "hospital-privacy-prostate", f"{_TITLE}: prostate, Dice (not in the paper)", "prostate", cells, write,
-    bases=PROSTATE_BASES,
+    runs=19, bases=PROSTATE_BASES,
 )  # fmt: skip
 ICH = Study(
     "hospital-privacy-ich", f"{_TITLE}: haemorrhage, AUC (not in the paper)", "ich", cells, write,
-    bases=ICH_BASES,
+    runs=19, bases=ICH_BASES,
 )  # fmt: skip

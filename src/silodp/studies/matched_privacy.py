@@ -228,5 +228,10 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 MATCHED = Study(
-    "matched-privacy", "Every method at the same ε of a hospital (not in the paper)", "prostate", cells, write
+    "matched-privacy",
+    "Every method at the same ε of a hospital (not in the paper)",
+    "prostate",
+    cells,
+    write,
+    runs=22,
 )

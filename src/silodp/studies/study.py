@@ -249,6 +249,7 @@ class Study:
         cells: what must have run.
         write: writes csv, Markdown and pictures into a folder.
         settable: what --set may change here though cells of other studies set it themselves.
+        runs: how many at small scale with one seed, for the list: counting them may need the cohort.
         bases: what its cells start from at each scale; default: the paper's method for the task.
     """
 
@@ -257,6 +258,7 @@ class Study:
     task: Task
     cells: Callable[[Plan], Sequence[Cell]]
     write: Callable[[Path, Plan, Sequence[Found]], None]
+    runs: int = 0
     settable: tuple[str, ...] = ()
     bases: Mapping[Scale, Base] | None = None
 

@@ -131,6 +131,8 @@ def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 
 PROSTATE = Study(
-    "table1-prostate", "Table 1 on prostate segmentation: Dice and IoU", "prostate", cells, write
+    "table1-prostate", "Table 1 on prostate segmentation: Dice and IoU", "prostate", cells, write, runs=28
 )
-ICH = Study("table1-ich", "Table 1 on haemorrhage classification: AUC and accuracy", "ich", cells, write)
+ICH = Study(
+    "table1-ich", "Table 1 on haemorrhage classification: AUC and accuracy", "ich", cells, write, runs=28
+)

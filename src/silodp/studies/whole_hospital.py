@@ -7,8 +7,7 @@ the norm layers' scales and shifts and the last layer train, and the budget sets
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from silodp.experiment import Experiment
@@ -84,19 +83,6 @@ def run(
     columns: dict[str, str | int | float] = {"method": method, "epsilon_asked": epsilon, "seed": seed}
     tree = plan.base.model_dump(exclude_none=True, exclude_unset=True)
     return Cell(Experiment.build(tree, settings), columns, data=plan.data, **other)
-
-
-@contextmanager
-def threads_of(experiment: Experiment) -> Iterator[None]:
-    """With so many threads as the experiment says: results depend on them."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(experiment.threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def same_generator(plan: Plan) -> list[str]:

@@ -10,19 +10,22 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import to_json, write_atomically
-from silodp.runs.personal import Tuning, personalise
 from silodp.runs.schema import Values, or_nan
+from silodp.runs.threads import threads
 from silodp.studies.output import select
 from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run, threads_of
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run
 from silodp.studies.worth_it_output import AtHome, write_all
+
+if TYPE_CHECKING:
+    from silodp.runs.personal import Tuning
 
 EPSILON = 8.0
 NUMBERS = (3, 6, 10, 20)
@@ -30,6 +33,8 @@ FEDERATED = "federated"
 
 
 def tuning_of(plan: Plan) -> Tuning:
+    from silodp.runs.personal import Tuning
+
     return Tuning(epochs=1, batch_size=4) if plan.scale == "smoke" else Tuning()
 
 
@@ -85,13 +90,14 @@ class PersonalFile(TypedDict):
 def train_and_personalise(experiment: Experiment, folder: Path, device: str, tuning: Tuning) -> None:
     """The run, or the rest of it, then each hospital's own fine-tuning; scores are kept, models are not."""
     from silodp.cohorts import load_cohort
+    from silodp.runs.personal import personalise
 
     train_or_resume(experiment, folder, device)
     product = folder / product_of(tuning)
     so_far = product.with_name(f"{product.stem}-so-far.json")
     done = read_product(PersonalFile, so_far)["hospitals"] if so_far.exists() else {}
     cohort = load_cohort(experiment.cohort)
-    with threads_of(experiment):
+    with threads(experiment.threads):
         for hospital in experiment.participation.training(cohort.hospitals):
             if hospital.name not in done:
                 found = personalise(folder, hospital.name, tuning, cohort=cohort, device=device)
@@ -146,8 +152,9 @@ def _fewer(plan: Plan) -> list[str]:
 _TITLE = f"Is federation at ε = {EPSILON:g} worth it for a hospital?"
 PROSTATE = Study(
     "worth-it-prostate", f"{_TITLE} Prostate, Dice (not in the paper)", "prostate", cells, write,
-    bases=PROSTATE_BASES,
+    runs=4, bases=PROSTATE_BASES,
 )  # fmt: skip
 ICH = Study(
-    "worth-it-ich", f"{_TITLE} Haemorrhage, AUC (not in the paper)", "ich", cells, write, bases=ICH_BASES,
+    "worth-it-ich", f"{_TITLE} Haemorrhage, AUC (not in the paper)", "ich", cells, write, runs=8,
+    bases=ICH_BASES,
 )  # fmt: skip

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING
 
-from silodp.runs.personal import Tuning
 from silodp.studies.output import (
     METRIC_NAMES,
     defined_mean,
@@ -22,6 +22,9 @@ from silodp.studies.output import (
 from silodp.studies.study import Found, Plan
 from silodp.studies.whole_hospital import same_generator
 from silodp.tables import markdown_table, write_csv
+
+if TYPE_CHECKING:
+    from silodp.runs.personal import Tuning
 
 LINES = {
     "alone": ("alone: own fine-tuning of the start", "#555555", "o--"),

@@ -225,6 +225,15 @@ def test_unit_keeps_order_and_range(values: NDArray[np.float32]) -> None:
     assert (np.diff(unit.ravel()[order]) >= 0).all()
 
 
+@pytest.mark.parametrize("shape", [(7, 9), (3, 40, 50), (1001, 1001)])
+def test_unit_is_monais_to_the_bit(shape: tuple[int, ...]) -> None:
+    from monai.transforms import ScaleIntensityRangePercentiles
+
+    values = np.random.default_rng(len(shape)).normal(300, 700, shape).astype(np.float32)
+    theirs = ScaleIntensityRangePercentiles(1.0, 99.0, 0.0, 1.0, clip=True)(values)
+    np.testing.assert_array_equal(as_unit(values), np.asarray(theirs))
+
+
 @given(numbers(), st.floats(0.1, 50), st.floats(-500, 500))
 def test_unit_does_not_depend_on_scale_and_offset(
     values: NDArray[np.float32], scale: float, offset: float

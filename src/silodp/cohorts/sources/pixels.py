@@ -154,8 +154,6 @@ def with_masks(
 
 def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDArray[np.float32]:
     """Numbers of any range as 0…1, by two percentiles of all of them (a picture's, a volume's)."""
-    from monai.transforms import ScaleIntensityRangePercentiles
-
     values = numbers.astype(np.float32)
     if not np.isfinite(values).all():
         raise Unreadable("it has NaN or infinite values")
@@ -164,8 +162,22 @@ def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDAr
         low, high = 0.0, 100.0
         if values.max() <= values.min():
             raise Unreadable("it is constant")
-    scaled = ScaleIntensityRangePercentiles(low, high, 0.0, 1.0, clip=True)(values)
-    return np.asarray(scaled, dtype=np.float32)
+    bottom, top = _percentiles(values, low, high)
+    if top <= bottom:  # in single precision
+        bottom, top = values.min(), values.max()
+    unit: NDArray[np.float32] = ((values - bottom) / (top - bottom)).clip(0.0, 1.0)
+    return unit
+
+
+def _percentiles(values: NDArray[np.float32], *wanted: float) -> NDArray[np.float32]:
+    """As MONAI's ScaleIntensityRangePercentiles takes them, to the bit: stores are told by their content."""
+    if values.size > 1_000_000:
+        found: NDArray[np.float32] = np.percentile(values, np.array(wanted)).astype(np.float32)
+        return found
+    import torch
+
+    shares = torch.tensor(np.array(wanted) / 100, dtype=torch.float32)
+    return torch.quantile(torch.from_numpy(values).flatten(), shares).numpy()
 
 
 @contextmanager
