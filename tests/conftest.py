@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SILODP_WORKERS", "1")  # tests run side by side already
 
 import hypothesis
 import hypothesis.core

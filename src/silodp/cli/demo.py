@@ -10,7 +10,7 @@ import typer
 
 from silodp.cli.report import report
 from silodp.cli.terminal import say
-from silodp.cli.training import Device, Mlflow, Tensorboard, interruptible
+from silodp.cli.training import Device, Mlflow, Tensorboard, Workers, interruptible
 
 if TYPE_CHECKING:
     from silodp.experiment import Experiment
@@ -48,6 +48,7 @@ def demo(
     device: Device = "auto",
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
+    workers: Workers = 0,
     open_it: Annotated[bool, typer.Option("--open", help="Make the page of the runs and open it.")] = False,
 ) -> None:
     """Train the preset `demo` four times: without privacy, DP-FedAvg, intermediaries, and from a start."""
@@ -67,7 +68,9 @@ def demo(
                 progress(title, experiment.rounds) as (show, _),
                 tracked(path, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
             ):
-                results[title] = train(experiment, out=path, device=device, on_round=on_round)
+                results[title] = train(
+                    experiment, out=path, device=device, workers=workers, on_round=on_round
+                )
     show_comparison(results)
     say(ON_THE_START)
     if open_it:

@@ -24,6 +24,14 @@ Gpus = Annotated[
     float | None,
     typer.Option(min=0, help="With --engine flower: GPUs a hospital takes; two share one at 0.5."),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        envvar="SILODP_WORKERS",
+        help="Processes in which hospitals train, on a CPU; default: one a core where threads = 1.",
+    ),
+]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
 Mlflow = Annotated[
     bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
@@ -44,6 +52,7 @@ def run(
     device: Device = "auto",
     engine: Engine = "in-process",
     gpus: Gpus = None,
+    workers: Workers = 0,
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
     as_json: Json = False,
@@ -66,7 +75,8 @@ def run(
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
         result = train(
-            loaded, out=folder, device=device, engine=_engine(engine, gpus), on_round=on_round,
+            loaded, out=folder, device=device, engine=_engine(engine, gpus), workers=workers,
+            on_round=on_round,
             on_read=on_read, on_trial=_say_trial,
         )  # fmt: skip
     print_result(result, as_json)
@@ -80,6 +90,7 @@ def resume(
     device: Device = "auto",
     engine: Engine = "in-process",
     gpus: Gpus = None,
+    workers: Workers = 0,
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,
     as_json: Json = False,
@@ -99,7 +110,8 @@ def resume(
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
         result = resume_run(
-            folder, rounds=rounds, device=device, engine=_engine(engine, gpus), on_round=on_round,
+            folder, rounds=rounds, device=device, engine=_engine(engine, gpus), workers=workers,
+            on_round=on_round,
             on_read=on_read,
         )  # fmt: skip
     print_result(result, as_json)

@@ -17,6 +17,7 @@ from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.cohort import HospitalData
 from silodp.engines import Engine
 from silodp.engines.in_process import InProcess
+from silodp.engines.workers import Workers, workers_for
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts, facts_of
@@ -66,6 +67,8 @@ class Own(TypedDict, total=False):
         intermediaries: a rule for v, a subclass of `IntermediaryRule`, in the same manner.
         engine: "in-process" (default); "flower" for a cluster, or a `runs.cluster.Cluster` that says how it
             is spread; or a function of your own that makes an engine from the hospitals.
+        workers: processes in which the hospitals of "in-process" train, on a CPU: 1 (default), or 0 for one a
+            core. It changes no number.
         device: "auto" (default), "cpu" or "cuda", where the network and the data will lie.
         on_read: called with how many files of how many are decoded, where a cohort is read the first time.
         on_trial: called with each trial of a rehearsal, where one is held (clipping.rule = rehearsed).
@@ -77,6 +80,7 @@ class Own(TypedDict, total=False):
     clipping: ClippingRule | None
     intermediaries: IntermediaryRule | None
     engine: EngineOf | Cluster | str | None
+    workers: int
     device: str
     on_read: OnRead | None
     on_trial: OnTrial | None
@@ -115,7 +119,9 @@ def _put_together(experiment: Experiment, own: Own) -> Parts:
     trainer = build_trainer(public, cohort.hospitals)
     engine: Engine
     if callable(chosen):
-        engine = chosen(build_hospitals(public, trainer, cohort.hospitals))
+        hospitals = build_hospitals(public, trainer, cohort.hospitals)
+        count = workers_for(own.get("workers", 1), public.experiment.threads or 1, len(hospitals), place)
+        engine = Workers(hospitals, count) if chosen is InProcess and count > 1 else chosen(hospitals)
     else:
         engine = chosen.engine(public.experiment, cohort, place)
     federation = build_federation(

@@ -1,0 +1,212 @@
+"""Hospitals in several processes of this machine: each core trains some of them, one after the other.
+
+Small networks do not use two cores well; two hospitals do. Processes are forked when the hospitals are there,
+so images and networks are not copied. A hospital stays with its process, which keeps its optimizer states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from silodp.errors import InputError
+from silodp.files import remove_folder
+from silodp.hospital import Hospital
+from silodp.messages import Contribution, Diagnostics, RoundPlan
+from silodp.settings import EvaluationBatch
+from silodp.tasks.scores import Scores
+
+log = logging.getLogger(__name__)
+
+
+class Workers:
+    """An engine over forked processes.
+
+    Guarantee: the same numbers as `InProcess` with as many threads, whatever the number of processes: a
+    hospital's answer depends on the plan and its own data alone, and answers come in the order asked.
+
+    Memory: a network a process; answers that wait for an earlier hospital's.
+    """
+
+    def __init__(self, hospitals: Sequence[Hospital], count: int) -> None:
+        """Forks the processes.
+
+        Args:
+            hospitals: all on the CPU.
+            count: of processes, at most one a hospital.
+        """
+        self._names = [one.name for one in hospitals]
+        self.diagnostics: dict[str, Diagnostics] = {}
+        self._pipes: dict[str, Connection] = {}
+        self._processes = []
+        fork = multiprocessing.get_context("fork")
+        for group in _dealt(hospitals, count):
+            here, there = fork.Pipe()
+            # Whoever else holds an end of this pipe keeps the process waiting for us after our death.
+            inherited = [here, *self._pipes.values()]
+            process = fork.Process(target=_serve, args=(group, there, inherited), daemon=True)
+            process.start()
+            there.close()
+            self._processes.append(process)
+            self._pipes |= dict.fromkeys((one.name for one in group), here)
+
+    def train(
+        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
+    ) -> Iterator[Contribution]:
+        self.diagnostics.clear()
+        failed = []
+        for name, answer in self._each("answer", asked, plan, diagnose=diagnose):
+            if isinstance(answer, Exception):
+                log.warning("round %d: %s failed: %s", plan.round, name, answer)
+                failed.append(answer)
+                continue
+            contribution, measured = answer
+            if measured is not None:
+                self.diagnostics[name] = measured
+            yield contribution
+        if failed and len(failed) == len(asked):
+            raise failed[-1]  # nobody could train: this is no hospital's fault
+
+    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
+        """Every update is kept at its hospital until that answers: memory for all of them at once."""
+        found = [norms for _, norms in self._each("measure_norms", asked, plan)]
+        norms = [one for one in found if not isinstance(one, Exception)]  # it will fail again, and be told of
+        return torch.cat(norms) if norms else torch.empty(0, dtype=torch.float64)
+
+    def evaluate(
+        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
+    ) -> dict[str, Scores]:
+        asked = self._each("evaluate", self._names, parameters, part, thorough=thorough, batch=batch)
+        return {name: _or_raise(scores) for name, scores in asked}
+
+    def put_down(self, folder: Path, round_: int) -> None:
+        for _, done in self._each("put_down", self._names, folder, round_):
+            _or_raise(done)
+
+    def take_up(self, folder: Path, round_: int) -> None:
+        for _, done in self._each("take_up", self._names, folder, round_):
+            _or_raise(done)
+
+    def clear(self, folder: Path) -> None:
+        remove_folder(folder)
+
+    def close(self) -> None:
+        """The processes end when nobody speaks to them any more."""
+        for pipe in self._pipes.values():
+            pipe.close()
+        for process in self._processes:
+            process.join(5)
+            process.kill()
+
+    def _each(
+        self, method: str, names: Sequence[str], *given: Any, **named: Any
+    ) -> Iterator[tuple[str, Any]]:
+        """What the method gives at each hospital, or the exception it raises, in the order of `names`."""
+        request = pickle.dumps((method, given, named))
+        waiting: dict[Connection, list[str]] = {}
+        for name in names:
+            waiting.setdefault(self._pipes[name], []).append(name)
+        for pipe, mine in waiting.items():
+            _tell(pipe, mine[0], request)
+        found: dict[str, Any] = {}
+        for name in names:
+            while name not in found:
+                for ready in wait(list(waiting)):
+                    assert isinstance(ready, Connection)
+                    found[waiting[ready].pop(0)] = _heard(ready)
+                    if waiting[ready]:
+                        _tell(ready, waiting[ready][0], request)
+                    else:
+                        del waiting[ready]
+            yield name, found.pop(name)
+
+
+def workers_for(wanted: int, threads: int, hospitals: int, device: torch.device) -> int:
+    """How many processes: those wanted; for 0 one a core, where the device and `threads` allow it.
+
+    One thread in each: a forked process cannot use the threads that PyTorch had before.
+    """
+    why = None
+    if device.type != "cpu" or not hasattr(os, "fork"):
+        why = "hospitals in processes of their own train on CPUs, on systems that can fork;"
+    elif threads != 1:
+        why = f"each process trains with one thread, and threads = {threads}; set threads=1, or"
+    if why is None:
+        return max(1, min(wanted or len(os.sched_getaffinity(0)), hospitals))
+    if wanted > 1:
+        raise InputError(f"--workers {wanted}: {why} leave it out")
+    return 1
+
+
+def _dealt(hospitals: Sequence[Hospital], count: int) -> list[list[Hospital]]:
+    """The hospitals in groups of about as many training images: the largest first, to the smallest group."""
+    groups: list[list[Hospital]] = [[] for _ in range(min(count, len(hospitals)))]
+    heap = [(0, number) for number in range(len(groups))]
+    for one in sorted(hospitals, key=lambda one: -len(one.parts["train"])):
+        images, number = heapq.heappop(heap)
+        groups[number].append(one)
+        heapq.heappush(heap, (images + len(one.parts["train"]), number))
+    return groups
+
+
+def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connection]) -> None:
+    """A process: answers requests until nobody is there."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    for other in inherited:
+        other.close()
+    mine = {one.name: one for one in hospitals}
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            name = pipe.recv()
+            method, given, named = pickle.loads(pipe.recv_bytes())
+            try:
+                answer = getattr(mine[name], method)(*given, **named)
+            except Exception as error:
+                answer = error
+            pipe.send_bytes(_packed(answer))
+
+
+def _packed(answer: Any) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception:  # of an exception that holds what cannot be sent
+        return pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+
+
+def _tell(pipe: Connection, name: str, request: bytes) -> None:
+    try:
+        pipe.send(name)
+        pipe.send_bytes(request)
+    except OSError:
+        raise _gone() from None
+
+
+def _heard(pipe: Connection) -> Any:
+    try:
+        return pickle.loads(pipe.recv_bytes())
+    except (EOFError, OSError):
+        raise _gone() from None
+
+
+def _gone() -> RuntimeError:
+    return RuntimeError(
+        "a process that trains hospitals has ended; out of memory? go on with fewer --workers"
+    )
+
+
+def _or_raise(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

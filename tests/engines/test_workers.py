@@ -1,0 +1,171 @@
+"""Hospitals in processes of their own: the same run to the last bit, and nothing left behind."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Killed, blob_cohort, kill_after
+from torch import Tensor, nn
+
+from silodp import Cohort, Experiment, InputError, resume, train
+from silodp.engines.in_process import InProcess
+from silodp.engines.workers import Workers, workers_for
+from silodp.runs.build import build
+
+CPU = torch.device("cpu")
+FILES = ("ledger.jsonl", "model.safetensors")
+
+
+def experiment(**changes: Any) -> Experiment:
+    return Experiment(
+        rounds=3, threads=1, model={"features": 2, "levels": 1}, local={"batch_size": 4},
+        intermediaries={"rule": "fixed", "count": 2},
+    ).change(**changes)  # fmt: skip
+
+
+@pytest.fixture
+def cohort() -> Cohort:
+    return blob_cohort()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"local__state": "kept", "server__optimizer": "dp2-rmsprop"},
+        {"clipping__rule": "median"},
+        {"privacy__noise_multiplier": 0.0, "clipping__rule": "none"},
+        {"privacy__noise": "shared"},
+    ],
+    ids=str,
+)
+def test_the_same_run_whatever_the_number_of_processes(
+    cohort: Cohort, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    results = [
+        train(
+            experiment(**changes), cohort=cohort, out=tmp_path / str(workers), workers=workers, device="cpu"
+        )
+        for workers in (1, 2, 3)
+    ]
+    first = results[0]
+    for other in results[1:]:
+        for name in FILES:
+            assert (other.folder / name).read_bytes() == (first.folder / name).read_bytes()
+        assert other.test == first.test
+
+
+def test_a_run_goes_on_with_another_number_of_processes(cohort: Cohort, tmp_path: Path) -> None:
+    """Optimizer states are at the hospitals, in whichever process."""
+    asked = experiment(local__state="kept", rounds=4)
+    whole = train(asked, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    with pytest.raises(Killed):
+        train(asked, cohort=cohort, out=tmp_path / "parts", workers=3, device="cpu", on_round=kill_after(2))
+    parts = resume(tmp_path / "parts", cohort=cohort, workers=2, device="cpu")
+    for name in FILES:
+        assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+class Refuses(nn.Module):
+    """A network that takes no image brighter than this."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(1, 1, 3, padding=1)
+        self.most = most
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.max() > self.most:
+            raise ValueError("too bright")
+        return self.layer(images)  # type: ignore[no-any-return]
+
+
+def test_a_hospital_that_fails_is_absent_and_takes_no_other_with_it(cohort: Cohort, tmp_path: Path) -> None:
+    bright = cohort.hospitals[1]
+    bright.train.images[:] = bright.train.images.abs() + 100
+    network = Refuses(50)
+    results = [
+        train(
+            experiment(model__kind="custom"), cohort=cohort, model=network, out=tmp_path / str(workers),
+            workers=workers, device="cpu",
+        )
+        for workers in (1, 2)
+    ]  # fmt: skip
+    metrics = [(one.folder / "metrics.jsonl").read_text() for one in results]
+    assert bright.name in metrics[1]
+    for name in FILES:
+        assert (results[0].folder / name).read_bytes() == (results[1].folder / name).read_bytes()
+
+
+def workers_of(cohort: Cohort, count: int = 2) -> Workers:
+    engine = build(experiment(), cohort=cohort, workers=count, device="cpu").engine
+    assert isinstance(engine, Workers)
+    return engine
+
+
+def ended(process: Any) -> bool:
+    process.join(10)
+    return process.exitcode is not None
+
+
+def test_closing_ends_the_processes(cohort: Cohort) -> None:
+    engine = workers_of(cohort)
+    assert all(process.is_alive() for process in engine._processes)
+    engine.close()
+    assert all(map(ended, engine._processes))
+
+
+def test_a_killed_process_ends_the_run_with_a_sentence(cohort: Cohort) -> None:
+    engine = workers_of(cohort)
+    pid = engine._processes[1].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="a process that trains hospitals has ended"):
+        engine.evaluate(build(experiment(), cohort=cohort, device="cpu").model.values, "test", thorough=False)
+    engine.close()
+
+
+def test_processes_do_not_outlive_the_one_that_asks(cohort: Cohort, tmp_path: Path) -> None:
+    """Killed with SIGKILL it cannot tell them; that the pipe is closed does."""
+    told = tmp_path / "pids"
+    parent = os.fork()
+    if parent == 0:
+        engine = workers_of(cohort, 3)
+        told.write_text(" ".join(str(process.pid) for process in engine._processes))
+        time.sleep(60)
+        os._exit(0)
+    until = time.monotonic() + 30
+    while not (told.exists() and len(told.read_text().split()) == 3) and time.monotonic() < until:
+        time.sleep(0.02)
+    pids = [int(word) for word in told.read_text().split()]
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(alive, pids))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_how_many(cohort: Cohort) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert workers_for(0, 1, 100, CPU) == cores
+    assert workers_for(0, 1, 1, CPU) == 1
+    assert workers_for(7, 1, 3, CPU) == 3
+    assert workers_for(0, 4, 100, CPU) == 1
+    assert workers_for(0, 1, 100, torch.device("cuda")) == 1
+    with pytest.raises(InputError, match=r"--workers 2: .*threads = 4; set threads=1"):
+        workers_for(2, 4, 100, CPU)
+    with pytest.raises(InputError, match=r"--workers 2: .*train on CPUs"):
+        workers_for(2, 1, 100, torch.device("cuda"))
+    one = build(experiment(), cohort=cohort, device="cpu").engine
+    assert isinstance(one, InProcess)
