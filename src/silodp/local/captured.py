@@ -3,7 +3,8 @@
 Starting a small network's kernels one by one takes longer than running them. A recorded step starts them all
 at once, and several intermediaries' steps side by side: each lane has its own copy of the network.
 
-Guarantee: lanes share nothing, and each runs the same kernels on the same shapes as if it were alone.
+Guarantee: lanes share nothing, and each runs the same kernels on the same shapes as if it were alone, so that
+what an intermediary gets does not depend on the others. Networks that draw (dropout) are not recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WARM_UP = 2
 
 class Captured:
     """Runs jobs of alike batches side by side in replayed steps; falls back to `Sequential` for networks that
-    cannot be recorded, such as those that look at values in Python.
+    cannot be recorded: those that look at values in Python, or draw.
 
     Memory: the network, its gradients, the optimizer's state and a step's activations once a lane.
     """
@@ -45,17 +46,15 @@ class Captured:
             trainer: on a GPU.
             lanes: how many intermediaries train side by side.
         """
+        self._trainer, self._most = trainer, lanes
         self._alone = Sequential(trainer)
         self._lanes = [_Lane(trainer)]
-        for _ in range(lanes - 1):
-            model = FlatModel(copy.deepcopy(trainer.model.module), trainer.device)
-            self._lanes.append(_Lane(replace(trainer, model=model)))
         self._steps: dict[tuple[int, int, bool], _Step | None] = {}
         self._pool = torch.cuda.graph_pool_handle()
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
         for _, alike in groupby(jobs, _batch_sizes):
-            while group := list(islice(alike, len(self._lanes))):
+            while group := list(islice(alike, self._most)):
                 steps = self._recorded(group)
                 if steps is None:
                     yield from self._alone.run(group)
@@ -87,22 +86,29 @@ class Captured:
 
     def _record(self, width: int, size: int, moves: bool, like: Examples) -> _Step | None:
         """Records the step of `width` lanes on batches of `size`; what the lanes hold is changed."""
+        while len(self._lanes) < width:
+            model = FlatModel(copy.deepcopy(self._trainer.model.module), self._trainer.device)
+            self._lanes.append(_Lane(replace(self._trainer, model=model)))
         lanes = self._lanes[:width]
         batches = [_Batch.empty(size, like, moves) for _ in lanes]
         graph, beside = torch.cuda.CUDAGraph(), _stream()
         here = torch.cuda.current_stream()
         try:
+            before = torch.cuda.get_rng_state()
             beside.wait_stream(here)
             with torch.cuda.stream(beside):
                 for _ in range(_WARM_UP):
                     _side_by_side(lanes, batches)
             here.wait_stream(beside)
             torch.cuda.synchronize()
+            if not torch.equal(before, torch.cuda.get_rng_state()):
+                return None  # its own chance, such as dropout, is seeded a job, and a GPU has one generator
             with torch.cuda.graph(graph, pool=self._pool, stream=beside):
                 _side_by_side(lanes, batches)
         except Exception as error:  # PyTorch and own networks each raise their own kinds
             torch.cuda.synchronize()
             if isinstance(error, torch.cuda.OutOfMemoryError) and width > 1:
+                self._most = 1  # from the next on
                 del self._lanes[1:]
             else:
                 log.info("local steps are not recorded for the GPU, and train more slowly: %s", error)

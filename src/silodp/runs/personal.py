@@ -19,6 +19,7 @@ from silodp.cohorts.cohort import Cohort, HospitalData
 from silodp.errors import InputError, did_you_mean
 from silodp.experiment import ResolvedExperiment
 from silodp.files import private_folder, read_plain, to_json, write_atomically
+from silodp.local.executors import executor_named
 from silodp.local.jobs import draw_job
 from silodp.local.optimizers import SGD
 from silodp.local.parameters import FlatModel
@@ -151,10 +152,13 @@ def _trained(
 ) -> Tensor:
     values, state = trainer.model.values.clone(), trainer.fresh_state()
     examples = data.train.to(trainer.device)
+    executor = executor_named("auto", trainer, examples[:2])
     for epoch in range(1, tuning.epochs + 1):
         chance = generator(trainer.device, seed, "personal", data.name, epoch)
-        trainer.train(draw_job(values, examples, state, tuning.local, chance))
-        values = trainer.model.values.clone()
+        (done,) = executor.run([draw_job(values, examples, state, tuning.local, chance)])
+        if done.error is not None:
+            raise done.error
+        values = done.values.clone()
         on_step(name, epoch, tuning.epochs)
     return values
 
