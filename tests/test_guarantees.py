@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from silodp import Cohort, Experiment, HospitalData, train
 from silodp.cohorts import Examples
 from silodp.errors import InputError
-from silodp.local.splitting import split
+from silodp.local.jobs import Job, draw_job
 from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
 from silodp.runs.statement import read_statement
 
@@ -171,20 +171,20 @@ def test_intermediaries_of_a_run_take_whole_patients(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort = with_patients()
-    seen: list[list[set[int]]] = []
+    seen: list[set[int]] = []
 
-    def watched(*arguments: Any) -> list[Tensor]:
-        parts = split(*arguments)
-        seen.append([set(arguments[3][part].tolist()) for part in parts])
-        return parts
+    def watched(start: Tensor, examples: Examples, *rest: Any) -> Job:
+        assert examples.patients is not None
+        seen.append(set(examples.patients.tolist()))
+        return draw_job(start, examples, *rest)
 
-    monkeypatch.setattr("silodp.hospital.split", watched)
+    monkeypatch.setattr("silodp.hospital.draw_job", watched)
     result = train(experiment.change(rounds=2), cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert len(seen) == 3 * 2
-    for owners in seen:
-        assert not owners[0] & owners[1]
-        assert len(owners[0] | owners[1]) == 6  # of ten patients, six train
-    assert seen[:3] == seen[3:]  # the same people in every round
+    assert len(seen) == 3 * 2 * 2  # hospitals, intermediaries, rounds
+    for one, other in zip(seen[::2], seen[1::2], strict=True):
+        assert not one & other
+        assert len(one | other) == 6  # of ten patients, six train
+    assert seen[:6] == seen[6:]  # the same people in every round
     assert not any("person" in note for note in result.summary["not_covered_by_epsilon"])
     for hospital in cohort.hospitals:
         ids = [set(part.patients.tolist()) for part in hospital.parts.values() if part.patients is not None]

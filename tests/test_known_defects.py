@@ -93,7 +93,11 @@ def test_flower_quantile_bit_with_the_wrong_sign(
 
     monkeypatch.setattr(LocalTrainer, "train", known_norm)
     changed = experiment.change(
-        rounds=30, clipping__bound=start, clipping__learning_rate=1.0, privacy__noise_multiplier=1e-3
+        rounds=30,
+        clipping__bound=start,
+        clipping__learning_rate=1.0,
+        privacy__noise_multiplier=1e-3,
+        executor="sequential",
     )
     train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
     bounds = [done.plan.clip_bound for done in rounds_seen]

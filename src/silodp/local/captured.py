@@ -107,6 +107,7 @@ class Captured:
                 _side_by_side(lanes, batches)
         except Exception as error:  # PyTorch and own networks each raise their own kinds
             torch.cuda.synchronize()
+            _let_draw_again()
             if isinstance(error, torch.cuda.OutOfMemoryError) and width > 1:
                 self._most = 1  # from the next on
                 del self._lanes[1:]
@@ -178,6 +179,12 @@ def _side_by_side(lanes: list[_Lane], batches: list[_Batch]) -> None:
             lane.step(batch)
     for lane in lanes:
         here.wait_stream(lane.stream)
+
+
+def _let_draw_again() -> None:
+    """After a recording that failed, PyTorch 2.11 leaves the GPU's generator as if it still went on."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
 
 
 def _stream() -> torch.cuda.Stream:
