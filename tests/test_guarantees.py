@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from silodp import Cohort, Experiment, HospitalData, train
 from silodp.cohorts import Examples
 from silodp.errors import InputError
-from silodp.local.jobs import Job, draw_job
+from silodp.hospital import Hospital
 from silodp.privacy.gaussian import gaussian_epsilon, mixture_epsilon
 from silodp.runs.statement import read_statement
 
@@ -171,20 +171,22 @@ def test_intermediaries_of_a_run_take_whole_patients(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cohort = with_patients()
-    seen: list[set[int]] = []
+    seen: list[list[set[int]]] = []
+    parts_for = Hospital._parts_for
 
-    def watched(start: Tensor, examples: Examples, *rest: Any) -> Job:
-        assert examples.patients is not None
-        seen.append(set(examples.patients.tolist()))
-        return draw_job(start, examples, *rest)
+    def watched(self: Hospital, count: int) -> list[Tensor]:
+        parts, patients = parts_for(self, count), self.parts["train"].patients
+        assert patients is not None
+        seen.append([set(patients[part].tolist()) for part in parts])
+        return parts
 
-    monkeypatch.setattr("silodp.hospital.draw_job", watched)
+    monkeypatch.setattr(Hospital, "_parts_for", watched)
     result = train(experiment.change(rounds=2), cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert len(seen) == 3 * 2 * 2  # hospitals, intermediaries, rounds
-    for one, other in zip(seen[::2], seen[1::2], strict=True):
+    assert len(seen) == 3 * 2  # hospitals, rounds
+    for one, other in seen:
         assert not one & other
         assert len(one | other) == 6  # of ten patients, six train
-    assert seen[:6] == seen[6:]  # the same people in every round
+    assert seen[:3] == seen[3:]  # the same people in every round
     assert not any("person" in note for note in result.summary["not_covered_by_epsilon"])
     for hospital in cohort.hospitals:
         ids = [set(part.patients.tolist()) for part in hospital.parts.values() if part.patients is not None]
