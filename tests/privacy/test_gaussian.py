@@ -4,12 +4,18 @@ import math
 
 import mpmath
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, mixture_epsilon
+from silodp.privacy.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    log_normal,
+    mixture_epsilon,
+)
 
 
 def exact_delta(mu: float, epsilon: float) -> float:
@@ -33,6 +39,21 @@ def test_delta_of_epsilon_is_delta(mu: float, delta: float) -> None:
 @given(mu=st.floats(-2, 3).map(lambda x: 10.0**x), delta=st.floats(-10, -0.1).map(lambda x: 10.0**x))
 def test_epsilon_keeps_its_promise_in_sixty_digits(mu: float, delta: float) -> None:
     assert exact_delta(mu, gaussian_epsilon(mu, delta)) <= delta * (1 + 1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.floats(-40, 5), st.floats(-2, 6).map(lambda power: -(10.0**power))))
+@example(-1.0)
+@example(-36.0)
+@example(-math.nextafter(36.0, 37.0))
+def test_the_logarithm_of_the_normal_distribution_to_the_last_digits(x: float) -> None:
+    with mpmath.workdps(60):
+        exact = mpmath.log(mpmath.erfc(-mpmath.mpf(x) / mpmath.sqrt(2)) / 2)
+        assert abs(log_normal(x) - exact) <= abs(exact) * 1e-14
+
+
+def test_the_logarithm_at_the_ends() -> None:
+    assert (log_normal(-math.inf), log_normal(-1e200), log_normal(math.inf)) == (-math.inf, -math.inf, 0)
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.importing import importing
 from silodp.cli.report import report
 from silodp.cli.terminal import say
 from silodp.cli.training import Device, Mlflow, Tensorboard, Workers, interruptible
@@ -55,8 +56,10 @@ def demo(
     from silodp.cli.display import progress, show_comparison
     from silodp.files import private_folder
     from silodp.runs.places import new_folder
-    from silodp.runs.training import train
-    from silodp.tracking import tracked
+
+    with importing():
+        from silodp.runs.training import train
+        from silodp.tracking import tracked
 
     experiments, results = demo_experiments(seed), {}
     with new_folder(out, "demo") as folder:

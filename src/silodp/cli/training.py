@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.importing import importing
 from silodp.cli.terminal import complain, say
 from silodp.errors import InputError
 
@@ -65,8 +66,9 @@ def run(
     wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
     loaded = Experiment.load(experiment, wanted)  # what is misspelt is told before PyTorch is imported
 
-    from silodp.runs.training import train
-    from silodp.tracking import tracked
+    with importing():
+        from silodp.runs.training import train
+        from silodp.tracking import tracked
 
     with (
         new_folder(out, loaded.name) as folder,
@@ -101,8 +103,9 @@ def resume(
 
     loaded = read_experiment(folder)
 
-    from silodp.runs.training import resume as resume_run
-    from silodp.tracking import tracked
+    with importing():
+        from silodp.runs.training import resume as resume_run
+        from silodp.tracking import tracked
 
     with (
         interruptible(folder, _way_on(folder, engine)),
