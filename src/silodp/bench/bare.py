@@ -1,0 +1,136 @@
+"""The limit: the optimizer steps of a round in an ordinary PyTorch loop, and nothing around them.
+
+Parameters and Adam's moments are never put back, no difference is taken, clipped or added, and batches are
+views of tensors that lie ready: a framework that trains the same steps one by one cannot be faster. On a GPU
+the limit is the step captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from silodp.bench.workloads import LEARNING_RATE, Batch, Workload
+
+TRIES = 3
+
+
+class BareLoop:
+    """Some of a round's intermediaries, one after the other, on one network.
+
+    The memory format, contiguous or channels-last, is the one whose steps are faster here. On a GPU it
+    computes in bfloat16 where autocast allows, as silodp does.
+    """
+
+    def __init__(
+        self, workload: Workload, device: str = "cpu", part: int = 0, parts: int = 1, captured: bool = False
+    ) -> None:
+        """A loop that is ready for its first round.
+
+        Args:
+            part: which share of the intermediaries is trained here, where `parts` processes divide them.
+            captured: replay the step as a CUDA graph.
+        """
+        self._device = torch.device(device)
+        every = [one for number in range(workload.hospitals) for one in workload.divided(number)]
+        batches = [batch for one in every[part::parts] for batch in one]
+        formats = (torch.contiguous_format, torch.channels_last)
+        loops = [_Steps(workload, batches, self._device, each, captured) for each in formats]
+        self._steps = _fastest(loops, self._device)
+
+    @property
+    def steps(self) -> int:
+        """Of a round."""
+        return len(self._steps.batches)
+
+    def round(self) -> None:
+        """Ends when the device has done it all."""
+        for images, targets in self._steps.batches:
+            self._steps.step(images, targets)
+        _wait(self._device)
+
+
+class _Steps:
+    """Steps of one network in one memory format."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        batches: Sequence[Batch],
+        device: torch.device,
+        memory_format: torch.memory_format,
+        captured: bool,
+    ) -> None:
+        self._device, self._loss = device, workload.loss
+        self._network: nn.Module = workload.make_network().to(device)
+        self._network.to(memory_format=memory_format)  # type: ignore[call-overload]
+        self.batches = [
+            (images.to(device).contiguous(memory_format=memory_format), targets.to(device))
+            for images, targets in batches
+        ]
+        self._optimizer = torch.optim.Adam(
+            self._network.parameters(), LEARNING_RATE, amsgrad=True, fused=True, capturable=captured
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if captured:
+            self._capture()
+
+    def step(self, images: Tensor, targets: Tensor) -> None:
+        if self._graph is None:
+            self._train(images, targets)
+        else:
+            self._images.copy_(images)
+            self._targets.copy_(targets)
+            self._graph.replay()
+
+    def _train(self, images: Tensor, targets: Tensor) -> None:
+        self._optimizer.zero_grad()
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            logits = self._network(images).float()
+        self._loss(logits, targets).backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+
+    def _capture(self) -> None:
+        """As PyTorch's notes on CUDA graphs have it: steps on a stream of their own, then the capture."""
+        self._images, self._targets = (one.clone() for one in self.batches[0])
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                self._train(self._images, self._targets)
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        self._optimizer.zero_grad()
+        with torch.cuda.graph(graph):
+            self._train(self._images, self._targets)
+        self._graph = graph
+
+
+def _fastest(loops: Sequence[_Steps], device: torch.device) -> _Steps:
+    """The loop with the shortest step, each tried a few times in turn."""
+    best = [math.inf] * len(loops)
+    for _ in range(TRIES):
+        for number, one in enumerate(loops):
+            _wait(device)
+            started = time.perf_counter()
+            one.step(*one.batches[0])
+            _wait(device)
+            best[number] = min(best[number], time.perf_counter() - started)
+    return loops[best.index(min(best))]
+
+
+def seconds_a_step(workload: Workload) -> float:
+    """Of the bare loop on this machine's CPU: how large a workload may be."""
+    loop = BareLoop(workload.with_steps(1))
+    started = time.perf_counter()
+    loop.round()
+    return (time.perf_counter() - started) / loop.steps
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
