@@ -2,14 +2,13 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from conftest import command_line as silodp
 from conftest import in_a_process
 
 from silodp.bench.bare import BareLoop
-from silodp.bench.comparison import SETTINGS, Comparison, _of_cpu, cores, fitting
+from silodp.bench.comparison import SETTINGS, Comparison, cores, fitting, on_cpu
 from silodp.bench.federated import FederatedRounds
 from silodp.bench.referee import Contestant, Row, bare, take_turns
 from silodp.bench.workloads import SMOKE, TINY, UNET, Workload
@@ -87,13 +86,13 @@ def test_the_workloads_are_those_of_the_documentation() -> None:
 
 
 def test_a_slow_machine_gets_a_smaller_round() -> None:
-    assert fitting(replace(TINY, hospitals=2), seconds=1e-6).intermediaries == 1
+    assert fitting(TINY, seconds_a_step=1.0).intermediaries == 1
     assert TINY.with_steps(45).intermediaries == 2
     assert UNET.with_steps(10**6) == UNET
 
 
 def test_the_limit_is_a_process_a_core() -> None:
-    contestants, settings = _of_cpu(TINY, quick=False)
+    contestants, settings = on_cpu(TINY, channels_last=True, quick=False)
     assert len(contestants[0].commands) == min(cores(), TINY.parts)
     assert [one.name for one in contestants[-len(settings) :]] == list(settings)
 

@@ -16,31 +16,35 @@ from torch import Tensor, nn
 
 from silodp.bench.workloads import LEARNING_RATE, Batch, Workload
 
-TRIES = 3
+TRIES = 5
 
 
 class BareLoop:
     """Some of a round's intermediaries, one after the other, on one network.
 
-    The memory format, contiguous or channels-last, is the one whose steps are faster here. On a GPU it
-    computes in bfloat16 where autocast allows, as silodp does.
+    On a GPU it computes in bfloat16 where autocast allows, as silodp does.
     """
 
     def __init__(
-        self, workload: Workload, device: str = "cpu", part: int = 0, parts: int = 1, captured: bool = False
+        self,
+        workload: Workload,
+        device: str = "cpu",
+        channels_last: bool = True,
+        part: int = 0,
+        parts: int = 1,
+        captured: bool = False,
     ) -> None:
         """A loop that is ready for its first round.
 
         Args:
+            channels_last: the memory format of images and network; see `try_formats`.
             part: which share of the intermediaries is trained here, where `parts` processes divide them.
             captured: replay the step as a CUDA graph.
         """
         self._device = torch.device(device)
         every = [one for number in range(workload.hospitals) for one in workload.divided(number)]
         batches = [batch for one in every[part::parts] for batch in one]
-        formats = (torch.contiguous_format, torch.channels_last)
-        loops = [_Steps(workload, batches, self._device, each, captured) for each in formats]
-        self._steps = _fastest(loops, self._device)
+        self._steps = _Steps(workload, batches, self._device, channels_last, captured)
 
     @property
     def steps(self) -> int:
@@ -55,16 +59,17 @@ class BareLoop:
 
 
 class _Steps:
-    """Steps of one network in one memory format."""
+    """Steps of one network on batches that lie ready."""
 
     def __init__(
         self,
         workload: Workload,
         batches: Sequence[Batch],
         device: torch.device,
-        memory_format: torch.memory_format,
+        channels_last: bool,
         captured: bool,
     ) -> None:
+        memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._device, self._loss = device, workload.loss
         self._network: nn.Module = workload.make_network().to(device)
         self._network.to(memory_format=memory_format)  # type: ignore[call-overload]
@@ -110,25 +115,26 @@ class _Steps:
         self._graph = graph
 
 
-def _fastest(loops: Sequence[_Steps], device: torch.device) -> _Steps:
-    """The loop with the shortest step, each tried a few times in turn."""
-    best = [math.inf] * len(loops)
+def try_formats(workload: Workload, device: str = "cpu") -> tuple[bool, float]:
+    """Whether channels-last is the faster format of these steps here, and the seconds of one in that format.
+
+    On one thread, the formats in turn: so it is known before anyone starts, and all can be told.
+    """
+    place, threads = torch.device(device), torch.get_num_threads()
+    torch.set_num_threads(1)
+    batch = workload.with_steps(1).divided(0)[0][:1]
+    formats = {last: _Steps(workload, batch, place, last, captured=False) for last in (True, False)}
+    best = dict.fromkeys(formats, math.inf)
     for _ in range(TRIES):
-        for number, one in enumerate(loops):
-            _wait(device)
+        for last, one in formats.items():
+            _wait(place)
             started = time.perf_counter()
             one.step(*one.batches[0])
-            _wait(device)
-            best[number] = min(best[number], time.perf_counter() - started)
-    return loops[best.index(min(best))]
-
-
-def seconds_a_step(workload: Workload) -> float:
-    """Of the bare loop on this machine's CPU: how large a workload may be."""
-    loop = BareLoop(workload.with_steps(1))
-    started = time.perf_counter()
-    loop.round()
-    return (time.perf_counter() - started) / loop.steps
+            _wait(place)
+            best[last] = min(best[last], time.perf_counter() - started)
+    torch.set_num_threads(threads)
+    fastest = min(best, key=best.__getitem__)
+    return fastest, best[fastest]
 
 
 def _wait(device: torch.device) -> None:

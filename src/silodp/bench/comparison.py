@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,11 +10,14 @@ from typing import Any
 from silodp.bench.referee import Contestant, OnProgress, Row, bare, silodp, take_turns
 from silodp.bench.workloads import SMOKE, TINY, UNET, UNET_32, Workload
 
-SETTINGS: dict[str, dict[str, Any]] = {
+Settings = dict[str, dict[str, Any]]
+"""Of experiments, by what they are called in the table."""
+
+SETTINGS: Settings = {
     "as it comes": {},
     "threads = 1": {"threads": 1},
 }
-"""What silodp is tried with on a CPU: settings of an experiment, by what they are called in the table."""
+"""What silodp is tried with on a CPU."""
 
 SECONDS = 1.0
 """A round of the bare loop on one core is to take no longer; where it does, the workload is made smaller."""
@@ -37,7 +39,7 @@ class Comparison:
     workload: Workload
     device: str
     rows: tuple[Row, ...]
-    settings: Mapping[str, dict[str, Any]]
+    settings: Settings
 
     @property
     def best(self) -> Row:
@@ -84,11 +86,18 @@ def bench(
         quick: the smallest federation and one turn, which says whether it runs and little of how fast.
         on_progress: told of (what, done, of how many).
     """
+    from silodp.bench.bare import try_formats
+
     found = []
     for device in devices:
         for workload in (TINY,) if quick else (TINY, UNET) if device == "cpu" else (TINY, UNET, UNET_32):
-            sized = SMOKE[workload.name] if quick else fitting(workload) if device == "cpu" else workload
-            contestants, settings = _of_cpu(sized, quick) if device == "cpu" else _of_gpu(sized)
+            sized = SMOKE[workload.name] if quick else workload
+            channels_last, seconds = try_formats(sized, device)
+            if device == "cpu":
+                sized = fitting(sized, seconds)
+                contestants, settings = on_cpu(sized, channels_last, quick)
+            else:
+                contestants, settings = on_gpu(sized, channels_last)
             told = partial(_tell, on_progress, f"{workload.name} on the {device.upper()}")
             rows = take_turns(contestants, 1 if quick else TURNS[workload.name], told, together=quick)
             found.append(Comparison(sized, device, tuple(rows), settings))
@@ -99,28 +108,27 @@ def _tell(on_progress: OnProgress, of: str, what: str, done: int, total: int) ->
     on_progress(f"{of}: {what}", done, total)
 
 
-def fitting(workload: Workload, seconds: float = SECONDS) -> Workload:
+def fitting(workload: Workload, seconds_a_step: float, seconds: float = SECONDS) -> Workload:
     """The workload, with fewer intermediaries where a round would take longer than `seconds` on one core."""
-    from silodp.bench.bare import seconds_a_step
-
-    return workload.with_steps(int(seconds / seconds_a_step(workload)))
+    return workload.with_steps(int(seconds / seconds_a_step))
 
 
-def _of_cpu(workload: Workload, quick: bool) -> tuple[list[Contestant], dict[str, dict[str, Any]]]:
+def on_cpu(workload: Workload, channels_last: bool, quick: bool) -> tuple[list[Contestant], Settings]:
     """The limit first: a process a core, as far as there are intermediaries."""
     most = 1 if quick else min(cores(), workload.parts)
     shapes = dict.fromkeys([(most, 1), (1, 1), (1, 1 if quick else cores())])  # some may be the same
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
     settings = {f"silodp, {name}": SETTINGS[name] for name in names}
-    contestants = [bare(workload, *shape) for shape in shapes]
+    contestants = [bare(workload, *shape, channels_last=channels_last) for shape in shapes]
     return contestants + [silodp(workload, name, each) for name, each in settings.items()], settings
 
 
-def _of_gpu(workload: Workload) -> tuple[list[Contestant], dict[str, dict[str, Any]]]:
+def on_gpu(workload: Workload, channels_last: bool) -> tuple[list[Contestant], Settings]:
     """The limit first: the step as a CUDA graph."""
-    captured = bare(workload, 1, 1, device="cuda", captured=True)
-    captured.name = "bare loop, captured step"
-    eager = bare(workload, 1, 1, device="cuda")
-    eager.name = "bare loop, eager"
-    settings: dict[str, dict[str, Any]] = {"silodp, as it comes": {}}
-    return [captured, eager, silodp(workload, "silodp, as it comes", device="cuda")], settings
+    captured, eager = (
+        bare(workload, 1, 1, device="cuda", channels_last=channels_last, captured=captured)
+        for captured in (True, False)
+    )
+    captured.name, eager.name = "bare loop, captured step", "bare loop, eager"
+    name = "silodp, as it comes"
+    return [captured, eager, silodp(workload, name, device="cuda")], {name: {}}

@@ -130,7 +130,7 @@ def bare(workload: Workload, processes: int, threads: int, **options: Any) -> Co
     """The bare loop, its work divided evenly over some processes."""
     given = {"kind": "bare", "workload": workload.to_dict(), "threads": threads, **options}
     commands = [_worker(given | {"part": part, "parts": processes}) for part in range(processes)]
-    name = f"bare loop, {_count(processes, 'process', 'es')} of {_count(threads, 'thread')}"
+    name = f"bare loop, {shape_name(processes, threads)}"
     return Contestant(name, commands, {"OMP_NUM_THREADS": str(threads)})
 
 
@@ -146,8 +146,9 @@ def _worker(given: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", "silodp.bench.worker", json.dumps(given)]
 
 
-def _count(number: int, what: str, plural: str = "s") -> str:
-    return f"{number} {what}{plural if number != 1 else ''}"
+def shape_name(processes: int, threads: int) -> str:
+    """Such as "2 processes of 1 thread"."""
+    return f"{processes} process{'es' * (processes > 1)} of {threads} thread{'s' * (threads > 1)}"
 
 
 @dataclass(frozen=True)
