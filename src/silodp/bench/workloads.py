@@ -138,19 +138,15 @@ class Workload:
         return [batches[start : start + each] for start in range(0, len(batches), each)]
 
     def cohort(self) -> Cohort:
-        """The hospitals for silodp, with a batch more for validation and for test, which are not used."""
-        from silodp.cohorts import Cohort
+        """The hospitals for silodp; validation and test, which are not used, are a batch of the same."""
+        from silodp.cohorts import Cohort, Examples, HospitalData
 
-        members = {}
+        members = []
         for number in range(self.hospitals):
-            images, targets = self.draw(number)
-            more = slice(0, 2 * self.batch)
-            members[f"hospital-{number}"] = (
-                torch.cat([images, images[more]]), torch.cat([targets, targets[more]]),
-            )  # fmt: skip
-        train, all_ = len(images), len(images) + 2 * self.batch
-        shares = train / all_, self.batch / all_, self.batch / all_
-        return Cohort.from_tensors(members, name=self.name, shares=shares)
+            every = Examples(*self.draw(number))
+            some = every[slice(self.batch)]
+            members.append(HospitalData(f"hospital-{number}", every, some, some))
+        return Cohort(self.name, tuple(members))
 
     def experiment(self, settings: Mapping[str, Any]) -> Experiment:
         """For silodp: fixed C and v, Adam fresh in every round, seeded noise; changed by `settings`."""
