@@ -12,6 +12,7 @@ import silodp
 ROOT = Path(silodp.__file__).parent
 OUTER = {
     "attacks",
+    "bench",
     "cli",
     "deploy",
     "inference",

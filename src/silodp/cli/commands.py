@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from silodp.cli.audit import audit
+from silodp.cli.bench import bench
 from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.demo import demo
@@ -30,7 +31,7 @@ from silodp.errors import InputError
 IN_ORDER_OF_USE = (
     "demo", "presets", "settings", "data", "plan", "pretrain", "run", "resume", "runs", "report",
     "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "deploy",
-    "cache",
+    "cache", "bench",
 )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 for _command in (
     demo, presets, settings, plan, pretrain, run, resume, runs, report, personalise, predict, evaluate,
-    export, privacy, study, attack, audit, cache,
+    export, privacy, study, attack, audit, cache, bench,
 ):  # fmt: skip
     app.command()(_command)
 

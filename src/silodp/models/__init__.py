@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from silodp.models.kinds import ModelSettings
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from silodp.models.kinds import ModelSettings
 
 __all__ = ["ModelSettings", "build_model"]
 
@@ -21,3 +21,12 @@ def build_model(settings: ModelSettings, channels: int, outputs: int, seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "model"))
         return settings.make(channels, outputs)
+
+
+def __getattr__(name: str) -> Any:
+    """Settings when they are asked for: a network alone needs PyTorch and no pydantic."""
+    if name == "ModelSettings":
+        from silodp.models.kinds import ModelSettings
+
+        return ModelSettings
+    raise AttributeError(f"module 'silodp.models' has no attribute {name!r}")

@@ -1,0 +1,246 @@
+"""Contestants in processes of their own, and one clock for all: they are asked for rounds in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from silodp.bench.worker import FINISHED
+from silodp.bench.workloads import Workload
+
+OnProgress = Callable[[str, int, int], None]
+
+GOODBYE = 10.0  # seconds for a process to end by itself
+EVERY = 0.5  # seconds between two looks at the memory
+
+
+@dataclass
+class Contestant:
+    """Processes that train the same round together; each is asked, and the round is over when all say so.
+
+    Attributes:
+        name: for the table.
+        commands: what starts each of its processes.
+        environment: beside that of this process.
+        steps: local steps of a round, over all processes, as they say.
+        memory: bytes at the peak that was seen, over all processes: without files that are mapped, such as
+            PyTorch's libraries; 0 where the system does not tell.
+    """
+
+    name: str
+    commands: Sequence[Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    steps: int = 0
+    memory: int = 0
+
+    def __post_init__(self) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        self._complaints: list[IO[str]] = []
+        self._started = 0.0
+
+    def launch(self) -> None:
+        """Starts its processes; `ready` waits for them."""
+        self._started = time.perf_counter()
+        for command in self.commands:
+            self._complaints.append(tempfile.TemporaryFile("w+", errors="replace"))  # noqa: SIM115
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints[-1],
+                text=True, env=os.environ | self.environment, start_new_session=True,
+            )  # fmt: skip
+            self._processes.append(process)
+
+    def ready(self) -> float:
+        """Seconds from the start of the first process to the end of the first round."""
+        return self._answered() - self._started
+
+    def round(self) -> float:
+        """Seconds of one round."""
+        started = time.perf_counter()
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        return self._answered() - started
+
+    def stop(self) -> None:
+        """Ends its processes, and those that they started."""
+        for process in self._processes:
+            with suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.close()
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GOODBYE)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        for complaints in self._complaints:
+            complaints.close()
+        self._processes, self._complaints = [], []
+
+    def _answered(self) -> float:
+        """When every process has answered; the memory is looked at meanwhile."""
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,), daemon=True)
+        watch.start()
+        try:
+            steps = [
+                self._answer(process, complaints)
+                for process, complaints in zip(self._processes, self._complaints, strict=True)
+            ]
+            moment, self.steps = time.perf_counter(), sum(steps)
+        finally:
+            over.set()
+            watch.join()
+        return moment
+
+    def _answer(self, process: subprocess.Popen[str], complaints: IO[str]) -> int:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(FINISHED):
+                return int(line.removeprefix(FINISHED))
+        complaints.seek(0)
+        said = [line for line in complaints.read().splitlines() if line.strip()]
+        raise RuntimeError(f"{self.name}: a process ended ({said[-1] if said else 'it said nothing'})")
+
+    def _watch(self, over: threading.Event) -> None:
+        """Now and then, and once at the end."""
+        while True:
+            last = over.wait(EVERY)
+            self.memory = max(self.memory, sum(_memory(process.pid) for process in self._processes))
+            if last:
+                return
+
+
+def bare(workload: Workload, processes: int, threads: int, **options: Any) -> Contestant:
+    """The bare loop, its work divided evenly over some processes."""
+    given = {"kind": "bare", "workload": workload.to_dict(), "threads": threads, **options}
+    commands = [_worker(given | {"part": part, "parts": processes}) for part in range(processes)]
+    name = f"bare loop, {shape_name(processes, threads)}"
+    return Contestant(name, commands, {"OMP_NUM_THREADS": str(threads)})
+
+
+def silodp(
+    workload: Workload, name: str, settings: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> Contestant:
+    """silodp with some settings of an experiment."""
+    given = {"kind": "silodp", "workload": workload.to_dict(), "device": device, "settings": settings or {}}
+    return Contestant(name, [_worker(given)])
+
+
+def _worker(given: dict[str, Any]) -> list[str]:
+    return [sys.executable, "-m", "silodp.bench.worker", json.dumps(given)]
+
+
+def shape_name(processes: int, threads: int) -> str:
+    """Such as "2 processes of 1 thread"."""
+    return f"{processes} process{'es' * (processes > 1)} of {threads} thread{'s' * (threads > 1)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one contestant.
+
+    Attributes:
+        name: of the contestant.
+        setups: seconds from its start to the end of its first round, of every start.
+        seconds: of its rounds after the first.
+        ratios: of these to the limit's rounds of the same turns.
+        steps: local steps of a round.
+        memory: bytes, see `Contestant`.
+    """
+
+    name: str
+    setups: tuple[float, ...]
+    seconds: tuple[float, ...]
+    ratios: tuple[float, ...]
+    steps: int
+    memory: int
+
+    @property
+    def setup(self) -> float:
+        return statistics.median(self.setups)
+
+    @property
+    def median(self) -> float:
+        """Seconds a round."""
+        return statistics.median(self.seconds)
+
+    @property
+    def ratio(self) -> float:
+        """To the limit."""
+        return statistics.median(self.ratios)
+
+    def __add__(self, other: Row) -> Row:
+        """The same contestant's, started once more."""
+        return Row(
+            self.name, self.setups + other.setups, self.seconds + other.seconds, self.ratios + other.ratios,
+            self.steps, max(self.memory, other.memory),
+        )  # fmt: skip
+
+
+def take_turns(
+    contestants: Sequence[Contestant],
+    turns: int,
+    on_progress: OnProgress = lambda *_: None,
+    together: bool = False,
+) -> list[Row]:
+    """Starts one after the other, then asks each for one round in every turn; the first is the limit.
+
+    All are alive at once, and all but one wait: so a busy moment of the machine falls on neighbours in a turn
+    alike, and the ratio of a turn hardly feels it.
+
+    Args:
+        on_progress: told of (what, done, of how many).
+        together: start all at once, which is over sooner and says nothing of set-up.
+    """
+    setups, seconds = [], []
+    with ExitStack() as stack:
+        for one in contestants:
+            stack.callback(one.stop)
+        if together:
+            for one in contestants:
+                one.launch()
+        for number, one in enumerate(contestants, start=1):
+            if not together:
+                one.launch()
+            setups.append(one.ready())
+            on_progress("starts", number, len(contestants))
+        for turn in range(1, turns + 1):
+            seconds.append([one.round() for one in contestants])
+            on_progress("turns", turn, turns)
+    limit = [turn[0] for turn in seconds]
+    rows = []
+    for number, one in enumerate(contestants):
+        own = tuple(turn[number] for turn in seconds)
+        ratios = tuple(mine / best for mine, best in zip(own, limit, strict=True))
+        rows.append(Row(one.name, (setups[number],), own, ratios, one.steps, one.memory))
+    return rows
+
+
+def _memory(session: int) -> int:
+    """Bytes of all processes of a session, pages that several share counted once; without mapped files."""
+    total = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            # The name before the last bracket may hold spaces; after it: state, parent, group, session.
+            if int((place / "stat").read_text().rpartition(")")[2].split()[3]) != session:
+                continue
+            for line in (place / "smaps_rollup").read_text().splitlines():
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    total += 1024 * int(line.split()[1])
+    return total

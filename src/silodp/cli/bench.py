@@ -1,0 +1,99 @@
+"""`silodp bench`: how close to the bare training loop silodp comes on this machine."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from silodp.cli.terminal import console, say
+from silodp.errors import InputError
+
+if TYPE_CHECKING:
+    from silodp.bench.comparison import Comparison
+
+HEADINGS = "over the\nlimit", "seconds\na round", "images\na second", "set-up,\nseconds", "memory,\nMiB"
+
+
+def bench(
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: both where there is a GPU.")] = "auto",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The smallest federation: whether it runs, hardly how fast.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Time silodp's rounds against the same steps in a bare PyTorch loop; takes about a minute."""
+    import torch
+
+    from silodp.bench.comparison import bench as compare
+    from silodp.cli.display import stages
+    from silodp.files import to_json
+
+    devices = {"auto": ("cpu", "cuda"), "cpu": ("cpu",), "cuda": ("cuda",)}.get(device)
+    if devices is None:
+        raise InputError(f"--device {device}: choose auto, cpu or cuda")
+    if not torch.cuda.is_available():
+        if device == "cuda":
+            raise InputError("--device cuda: PyTorch finds no GPU here; use --device cpu")
+        devices = ("cpu",)
+    machine = _machine()
+    if not as_json:
+        say(
+            f"{machine['processor']}, {machine['cores']} cores, PyTorch {machine['torch']}"
+            + (f", {machine['gpu']}" if machine["gpu"] else "")
+        )
+    with stages() as on_progress:
+        found = compare(devices, quick, on_progress)
+    if as_json:
+        print(to_json({"machine": machine, "comparisons": [one.to_dict() for one in found]}, indent=2))
+        return
+    for one in found:
+        _show(one)
+    say("On a busy machine several threads or processes wait for each other: run it while nothing else runs.")
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+
+    from silodp.bench.comparison import cores
+
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": cores(),
+        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _show(comparison: Comparison) -> None:
+    from silodp.cli.display import print_table, titled_table
+
+    workload, best = comparison.workload, comparison.best
+    table = titled_table(
+        f"{workload.title}; on the {'GPU' if comparison.device == 'cuda' else 'CPU'}, {workload.steps} steps",
+        "Medians; a round of each in every turn. The limit is the first line. Set-up: from the start of the "
+        "process to the end of round one.",
+    )
+    table.add_column("who")
+    for heading in (
+        "over the\nlimit",
+        "seconds\na round",
+        "images\na second",
+        "set-up,\nseconds",
+        "memory,\nMiB",
+    ):
+        table.add_column(heading, justify="right")
+    for row in comparison.rows:
+        table.add_row(
+            row.name,
+            f"{row.ratio:.2f}",
+            f"{row.median:.3f}",
+            f"{comparison.images_a_second(row):,.0f}",
+            f"{row.setup:.1f}",
+            f"{row.memory / 2**20:,.0f}" if row.memory else "–",
+        )
+    print_table(console(), table, may_go=(HEADINGS[4], HEADINGS[1]))
+    settings = comparison.settings[best.name]
+    chosen = ", ".join(f"{key}={value}" for key, value in settings.items())
+    say(f"best here: {best.name}, {best.ratio:.2f} times the limit" + (f"; --set {chosen}" if chosen else ""))
