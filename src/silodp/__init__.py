@@ -7,6 +7,7 @@ result = silodp.train(experiment)
 print(result.test["dice"], result.epsilon.hospital, result.epsilon.intermediary)
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from silodp.update_map import UpdateMap
 
 __version__ = "0.1.0"
+
+# PyTorch then takes large tensors in large pages, where Linux has them, and spends less time on it.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __all__ = [
     "ClippingRule",

@@ -20,7 +20,8 @@ from torch import Tensor
 from silodp.clipping import ClippingRule
 from silodp.diagnostics import Unprotected, measured
 from silodp.errors import InputError
-from silodp.local.clip import clip_factor, norm, scale_factor
+from silodp.local.blocks import blocks
+from silodp.local.clip import add_clipped, clip_factor, norm, scale_factor
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
 from silodp.noise.streams import NoiseSource, system_noise
@@ -162,13 +163,15 @@ class Mechanism:
             found.append(norm(update))
             finite = torch.isfinite(found[-1])
             factor = torch.where(finite, factor_of(found[-1], plan.clip_bound), 0.0)
-            total.addcmul_(update.nan_to_num_(0.0, 0.0, 0.0), factor.to(update.dtype))
+            add_clipped(total, update, factor)
         norms = torch.stack(found)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
         bits *= self.clipping.releases_bits  # who does not release them does not send them
         distance = self._distance(plan.clip_bound, len(total))
-        numbers = to_lattice(total, distance) if distance else total.double()
-        numbers = torch.cat([numbers, bits[None] / _BIT_LATTICE])
+        numbers = torch.empty(len(total) + 1, dtype=torch.float64, device=total.device)
+        for part, into in blocks(total, numbers[:-1]):
+            into.copy_(to_lattice(part, distance) if distance else part)
+        numbers[-1] = bits / _BIT_LATTICE
         if self.shares:
             of_update, of_bits = self._share_in_units(plan)
             public = f"share of {hospital}, C {plan.clip_bound!r}, v {plan.intermediaries}"
@@ -255,15 +258,20 @@ class Mechanism:
         there = math.sqrt(len(counted) / self.shares) if self.shares else 1.0
         std_of_sum = of_update * unit * there
         hidden = total[:size]
-        added = torch.zeros_like(hidden)
+        drawn = None
         if of_update and not self.shares:
-            added = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
-            added.mul_(of_update).round_()
+            drawn = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
+            for (part,) in blocks(drawn):
+                part.mul_(of_update).round_()
         unprotected = None
         if known := {name: one for name, one in (diagnostics or {}).items() if name in counted}:
-            noise_norm = float(norm(added)) * unit / denominator
+            noise_norm = 0.0 if drawn is None else float(norm(drawn)) * unit / denominator
             unprotected = measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
-        mean = hidden.add_(added).mul_(unit / denominator).to(plan.parameters.dtype)
+        if drawn is not None:
+            hidden += drawn
+        mean = torch.empty_like(plan.parameters)
+        for part, into in blocks(hidden, mean):
+            into.copy_(part.mul_(unit / denominator))
 
         released = {"model update": _digest(mean)}
         fraction_below = None
@@ -334,8 +342,9 @@ def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
     if not torch.isfinite(norm(numbers)):
         return "its update is NaN or infinite"
     counted = numbers if whole else numbers[-1:]
-    return None if torch.equal(counted, counted.round()) else "its update is not of whole numbers"
+    fits = all(torch.equal(part, part.round()) for (part,) in blocks(counted))
+    return None if fits else "its update is not of whole numbers"
 
 
 def _digest(released: Tensor) -> str:
-    return hashlib.sha256(released.cpu().numpy().tobytes()).hexdigest()[:32]
+    return hashlib.sha256(released.cpu().numpy().data).hexdigest()[:32]
