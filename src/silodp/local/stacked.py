@@ -10,7 +10,10 @@ are put together, all of one hospital: leaving out an intermediary or a hospital
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, islice
 from typing import Any
 
@@ -36,6 +39,7 @@ class Stacked:
     """
 
     def __init__(self, trainer: LocalTrainer) -> None:
+        _keep_freed_memory()
         self._trainer = trainer
         self._alone = Sequential(trainer)
         self._lanes: dict[int, _Lanes] = {}
@@ -263,6 +267,22 @@ def _beside(tensor: Tensor, lanes: int | None, place: int, width: int) -> Tensor
 def _apart(images: Tensor, width: int) -> Tensor:
     """(n, W·c, h, w) as (n, W, c, h, w), in the same memory."""
     return images.view(len(images), width, -1, *images.shape[2:])
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Asks the C library not to give memory back to the system after every layer.
+
+    A stacked step takes and frees some megabytes a layer; getting them anew took a third of its time. Where
+    there is no glibc, nothing happens.
+    """
+    if sys.platform == "linux" and (tune := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        for parameter, size in _MALLOC.items():
+            tune(parameter, size)
+
+
+_MALLOC = {-1: 2**28, -2: 2**26, -3: 2**25}
+"""M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD of glibc's mallopt, in bytes."""
 
 
 def can_stack(trainer: LocalTrainer, examples: Examples) -> bool:
