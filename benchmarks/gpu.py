@@ -1,121 +1,141 @@
-"""On a GPU: no step waits for the device, and what the engine costs over the bare loop.
+"""On a GPU: images a second of whole private rounds, by executor, against the recorded step alone.
 
-1. Trains one hospital with PyTorch's synchronisation check on «error»: a step that waits is an exception.
-2. A private round against the bare bfloat16 loop and the bare single-precision loop, same steps.
+The step alone is one local step (forward, backward, Adam) in bfloat16, recorded and replayed without data or
+anything around it: with one intermediary at a time that is the limit of a plain training loop, with four side
+by side the limit of `executor = captured`. A round adds drawing and gathering batches, fresh states of the
+optimizer, differences, norms, clipping, sums, noise, digests and the server's step. Images are random.
 
-With --smoke it runs on a tiny cohort, without a GPU on the CPU, where nothing can be said of waiting.
+With --smoke it runs on a tiny network, without a GPU on the CPU, where nothing can be said of graphs.
 
-    python benchmarks/gpu.py [PRESET [KEY=VALUE …] | --smoke]
+    python benchmarks/gpu.py [256 128 96 densenet …] [--rounds 5] [--smoke]
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from silodp import Experiment
+from silodp import Cohort, Examples, Experiment, HospitalData
 from silodp.engines.in_process import InProcess
-from silodp.hospital import Hospital
-from silodp.local.jobs import batch_count, draw_job, planned_steps
-from silodp.local.splitting import split_sizes
-from silodp.local.trainer import network_input
-from silodp.models import build_model
+from silodp.local.captured import LANES, Captured
+from silodp.local.jobs import draw_job
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import build
 from silodp.runs.parts import Parts
+from silodp.tables import markdown_table
 
-SMOKE = ["cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]
-
-
-def hospitals_of(run: Parts) -> list[Hospital]:
-    assert isinstance(run.engine, InProcess)
-    return list(run.engine._hospitals.values())
-
-
-def check_no_waiting(run: Parts) -> None:
-    """Local training of one intermediary under the synchronisation check."""
-    hospital = hospitals_of(run)[0]
-    start = run.model.values.clone()
-    chance = torch.Generator(run.trainer.device).manual_seed(0)
-    state, examples = run.trainer.fresh_state(), hospital.parts["train"]
-    job = draw_job(start, examples, state, run.trainer.settings, chance)
-    run.trainer.train(job)  # warm
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        run.trainer.train(job)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+HOSPITALS = 6
+UNET = {"kind": "unet", "features": 32, "norm": "batch"}
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "256": {"model": UNET, "size": 256, "v": 15, "images": 360},
+    "128": {"model": UNET, "size": 128, "v": 15, "images": 360},
+    "96": {"model": UNET | {"features": 4}, "size": 96, "v": 15, "images": 360},
+    "densenet": {
+        "model": {"kind": "densenet", "features": 64, "norm": "batch"},
+        "size": 224, "v": 4, "images": 128, "batch": 16,
+    },
+}  # fmt: skip
+SMOKE = {"model": {"kind": "unet", "features": 2, "levels": 1}, "size": 16, "v": 2, "images": 16}
 
 
-def now(device: torch.device) -> float:
-    """Seconds, when all that was asked of the device is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def cohort(task: str, size: int, images: int) -> Cohort:
+    chance, hospitals = torch.Generator().manual_seed(0), []
+    for number in range(HOSPITALS):
+        pictures = torch.randint(0, 256, (images + 4, 1, size, size), generator=chance, dtype=torch.uint8)
+        targets = (pictures > 127).byte() if task == "segmentation" else torch.arange(images + 4) % 2
+        parts = [slice(images), slice(images, images + 2), slice(images + 2, None)]
+        examples = [Examples(pictures[part], targets[part]) for part in parts]
+        hospitals.append(HospitalData(f"hospital-{number}", *examples))
+    return Cohort("random", tuple(hospitals))
 
 
-def bare_loop(run: Parts, intermediaries: int, precise: bool) -> float:
-    """Seconds for the same steps: single precision as it comes, or bfloat16 and channels-last."""
-    parts = [hospital.parts["train"] for hospital in hospitals_of(run)]
-    channels, outputs = parts[0].images.shape[1], run.task.outputs(parts[0].targets)
-    model = build_model(run.experiment.model, channels, outputs, 0).to(run.trainer.device)
-    if not precise:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3, amsgrad=True, fused=True)
-    started = now(run.trainer.device)
-    for examples in parts:
-        for size in split_sizes(len(examples), intermediaries):
-            order = torch.randperm(size, device=run.trainer.device)
-            batches = order.tensor_split(batch_count(size, run.experiment.local.batch_size))
-            for step in range(planned_steps(size, run.experiment.local)):
-                batch = examples[batches[step % len(batches)]]
-                images = batch.images.float().div_(127.5).sub_(1) if precise else network_input(batch.images)
-                optimizer.zero_grad()
-                with torch.autocast(run.trainer.device.type, torch.bfloat16, enabled=not precise):
-                    logits = model(images).float()
-                loss = run.task.loss(logits, batch.targets)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-    return now(run.trainer.device) - started
+def federation(workload: dict[str, Any], executor: str, rounds: int, device: str) -> Parts:
+    task = "classification" if workload["model"]["kind"] == "densenet" else "segmentation"
+    experiment = Experiment.build(
+        {
+            "task": task, "rounds": rounds, "diagnostics": False, "executor": executor,
+            "model": workload["model"],
+            "local": {"state": "fresh", "batch_size": workload.get("batch", 8)},
+            "intermediaries": {"rule": "fixed", "count": workload["v"]}, "clipping": {"rule": "quantile"},
+        }
+    )  # fmt: skip
+    given = cohort(task, workload["size"], workload["images"])
+    return build(experiment, cohort=given, device=device)
 
 
-def main(words: list[str]) -> None:
-    smoke = "--smoke" in words
-    preset, *changes = ["prostate-small", *SMOKE] if smoke else words or ["prostate-paper"]
-    on_gpu = torch.cuda.is_available() or not smoke
-    experiment = Experiment.load(preset, [*changes, "rounds=3" if smoke else "rounds=6"])
-    started = time.perf_counter()
-    run = build(experiment, device="cuda" if on_gpu else "cpu")
-    device = torch.cuda.get_device_name() if on_gpu else "the CPU"
-    print(f"{preset} on {device}: set up in {time.perf_counter() - started:.0f} s")
-    if on_gpu:
-        check_no_waiting(run)
-        print("no step of local training waits for the device")
-    over_fast, over_precise, rates = [], [], []
+def images_a_second(parts: Parts) -> tuple[float, float]:
+    """Of the first round, which records, and of the others."""
+    images, seconds = sum(parts.federation.hospitals.values()), []
     with tempfile.TemporaryDirectory() as directory:
         ledger = Ledger(Path(directory) / "ledger")
-        for number, done in enumerate(run.federation.rounds(run.first_state(), ledger)):
-            fast = bare_loop(run, done.plan.intermediaries, precise=False)
-            precise = bare_loop(run, done.plan.intermediaries, precise=True)
-            if number >= 2:  # v has settled, kernels are chosen
-                over_fast.append(done.seconds / fast)
-                over_precise.append(done.seconds / precise)
-                rates.append(sum(run.federation.hospitals.values()) / done.seconds)
-                print(
-                    f"v {done.plan.intermediaries}: round {done.seconds:.2f} s, bf16 loop {fast:.2f} s",
-                    flush=True,
-                )
-    print(f"{len(run.model):,} parameters, {statistics.median(rates):.0f} images/s")
-    print(f"round over bare bfloat16 loop, median: {statistics.median(over_fast):.3f}")
-    print(f"round over bare single-precision loop, median: {statistics.median(over_precise):.3f}")
-    if on_gpu:
-        print(f"peak device memory: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+        started = time.perf_counter()
+        for _ in parts.federation.rounds(parts.first_state(), ledger):
+            if parts.trainer.device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+            started = time.perf_counter()
+    return images / seconds[0], images / statistics.median(seconds[1:])
+
+
+def of_the_step_alone(parts: Parts, lanes: int, repeats: int = 100) -> float:
+    """Images a second of a recorded step that is replayed and nothing else."""
+    assert isinstance(parts.engine, InProcess)
+    trainer, size = parts.trainer, parts.trainer.settings.batch_size
+    examples = next(iter(parts.engine._hospitals.values())).parts["train"][:size]
+    start = parts.model.values.clone()
+    jobs = [
+        draw_job(start, examples, None, trainer.settings, torch.Generator(trainer.device).manual_seed(lane))
+        for lane in range(lanes)
+    ]
+    steps = Captured(trainer, lanes)._recorded(jobs)
+    assert steps is not None, "these networks can be recorded"
+    for _ in range(5):
+        steps[0].graph.replay()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        steps[0].graph.replay()
+    torch.cuda.synchronize()
+    return repeats * lanes * size / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true")
+    given = parser.parse_args()
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu and not given.smoke:
+        raise SystemExit("PyTorch finds no GPU here; --smoke runs on a CPU")
+    device, rounds = "cuda" if on_gpu else "cpu", 2 if given.smoke else given.rounds
+    print(torch.cuda.get_device_name() if on_gpu else "the CPU: a trial of this program alone")
+    lines = []
+    for name, workload in ({"smoke": SMOKE} if given.smoke else WORKLOADS).items():
+        if name not in given.workloads and not given.smoke:
+            continue
+        for executor in ("sequential", "captured") if on_gpu else ("sequential", "stacked"):
+            parts = federation(workload, executor, rounds, device)
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats()
+            first, others = images_a_second(parts)
+            memory = f"{torch.cuda.max_memory_allocated() / 2**30:.2f}" if on_gpu else "–"
+            limits = [f"{of_the_step_alone(parts, lanes):,.0f}" for lanes in (1, LANES)] if on_gpu else []
+            lines.append([name, f"{len(parts.model):,}", executor, f"{others:,.0f}", f"{first:,.0f}", memory])
+            lines[-1] += limits or ["–", "–"]
+            print(f"{name}, {executor}: {others:,.0f} images/s", flush=True)
+    header = [
+        "workload", "parameters", "executor", "images/s", "in the first round", "GiB", "the step alone",
+        f"… {LANES} side by side",
+    ]  # fmt: skip
+    print(markdown_table(header, lines))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -11,7 +11,7 @@ SAYS = {
     "accountants": r"exact, 10 unlike rounds.*\n(pld|prv|rdp), 3 rounds",
     "batch_supply": r"batch 16, augmentation affine-flip: supply +\d",
     "deploy_round": r"1 MB to 3 hospitals and back, 1 rounds: median \d",
-    "gpu": r"round over bare single-precision loop, median: \d",
+    "gpu": r"\| smoke \| \d+ \| sequential \| \d+",
     "memory": r"peak MiB of this process, U-Net 2, v = 2: \d",
     "peers": r"silodp's best over the limit: \d",
     "profile_round": r"\| backward pass \| \d",
