@@ -53,7 +53,8 @@ def clear(cache: Path) -> list[Entry]:
     removed = entries(cache)
     for entry in removed:
         shutil.rmtree(entry.folder, ignore_errors=True)
-    shutil.rmtree(cache / "seen", ignore_errors=True)
+    for remembered in ("seen", "looks"):
+        shutil.rmtree(cache / remembered, ignore_errors=True)
     sweep(cache)
     return removed
 

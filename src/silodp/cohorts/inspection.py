@@ -17,6 +17,7 @@ from silodp.cohorts.loading import UnfitFile, assemble, look, place_store, read_
 from silodp.cohorts.mask_values import Doubt, doubt_of
 from silodp.cohorts.partition import Placement
 from silodp.cohorts.people import codes, people_of, spread
+from silodp.cohorts.sources.walking import one_walk
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
 
@@ -116,9 +117,16 @@ def recognise(
     path = Path(given["path"])
     if not path.exists():
         raise InputError(f"{path}: nothing is there")
+    with one_walk():
+        return _recognise(given, path, usual or {})
+
+
+def _recognise(
+    given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]
+) -> tuple[StoredCohort, Catalogue | None, list[str]]:
     found: dict[str, tuple[StoredCohort, Catalogue | None]] = {}
     reasons: dict[str, InputError] = {}
-    for settings in _candidates(given, path, usual or {}):
+    for settings in _candidates(given, path, usual):
         try:
             catalogue = look(settings) if isinstance(settings, FileCohort) else None
             found[settings.kind] = settings, catalogue

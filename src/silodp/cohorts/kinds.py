@@ -6,7 +6,7 @@ docs/data.md says what each kind expects at `path`. Kinds of files stand in `sou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -17,7 +17,7 @@ from silodp.errors import InputError
 from silodp.settings import Count, Positive, Rule
 
 if TYPE_CHECKING:
-    from silodp.cohorts.catalogue import Catalogue, OnRead
+    from silodp.cohorts.catalogue import Catalogue, OnRead, Pictures, Scan
     from silodp.cohorts.cohort import Cohort
 
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
@@ -213,6 +213,18 @@ class FileCohort(StoredCohort):
 
     def scan(self, root: Path) -> Catalogue:
         """What lies at `root`, from names, lists and csv files alone; InputError where none of its kind."""
+        raise NotImplementedError
+
+    def decided_by(self, root: Path) -> list[Any] | None:
+        """What decides what `scan` finds, besides the kind's own settings, those of `FolderCohort` and the
+        seed; quick to get. None: that is not known.
+
+        A kind that gives it has its looks remembered, and needs a `reader`.
+        """
+        return None
+
+    def reader(self) -> Callable[[Scan], Pictures]:
+        """As `Catalogue.read`, which a scan has from here."""
         raise NotImplementedError
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, MaskSettings, StoredCohort
+from silodp.cohorts.looks import remembered
 from silodp.cohorts.mask_values import doubt_of
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
+from silodp.cohorts.sources.walking import one_walk
 from silodp.cohorts.store import (
     UNFINISHED,
     Store,
@@ -69,8 +72,11 @@ def read_store(
         store = open_store(settings.root)
         _refuse_other_form(store, settings)
         return store
-    cache = Path(settings.cache).expanduser() if settings.cache else default_cache()
-    return cached_store(catalogue or look(settings), settings, cache, on_read)
+    return cached_store(catalogue or look(settings), settings, _cache(settings), on_read)
+
+
+def _cache(settings: FileCohort) -> Path:
+    return Path(settings.cache).expanduser() if settings.cache else default_cache()
 
 
 def prepare(
@@ -96,6 +102,11 @@ def prepare(
 
 def look(settings: FileCohort) -> Catalogue:
     """What lies at `settings.path`, and of it what is to be read."""
+    with one_walk():
+        return remembered(settings, _cache(settings), partial(_look, settings))
+
+
+def _look(settings: FileCohort) -> Catalogue:
     root = settings.root
     try:
         catalogue = settings.scan(root)

@@ -46,6 +46,7 @@ from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.shaping import Shaped, shape
 from silodp.cohorts.sources.limits import refuse_special
+from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
 from silodp.files import read_json, read_plain, write_atomically
@@ -94,7 +95,7 @@ def cached_store(
         raise InputError(
             f"cohort.cache = {cache}: cannot be made ({error.strerror}); set it to a folder of yours"
         ) from None
-    seen = cache / "seen" / f"{_key(_facts(catalogue, settings, _stat))}.json"
+    seen = cache / "seen" / f"{_key(_facts(catalogue, settings, stamp))}.json"
     try:
         store = open_store(cache / read_json(seen)["store"])
         if not _can_now_be_read(store, catalogue, settings):
@@ -317,20 +318,15 @@ def _key(facts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 
-def _stat(path: Path) -> Any:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return [str(path.absolute()), found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _below(path: Path, root: Path) -> str:
+    whole, folder = str(path), f"{root}/"
+    if whole.startswith(folder):  # of very many files, a path's own functions take seconds
+        return whole[len(folder) :]
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 

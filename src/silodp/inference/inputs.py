@@ -15,8 +15,9 @@ from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom
 from silodp.cohorts.sources.medmnist import SPLITS
 from silodp.cohorts.sources.nifti import is_nifti, read_nifti
 from silodp.cohorts.sources.npz import as_images, open_arrays
-from silodp.cohorts.sources.pairing import MASKS, files_below
+from silodp.cohorts.sources.pairing import MASKS
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
+from silodp.cohorts.sources.walking import files_below
 from silodp.errors import InputError
 
 

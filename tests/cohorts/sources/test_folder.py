@@ -21,7 +21,8 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from silodp.cohorts.catalogue import Catalogue, Scan, Unreadable
 from silodp.cohorts.sources.folder import Folder
-from silodp.cohorts.sources.pairing import files_below, without_ending
+from silodp.cohorts.sources.pairing import without_ending
+from silodp.cohorts.sources.walking import files_below
 from silodp.errors import InputError
 
 OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
@@ -550,7 +551,7 @@ def test_links_to_each_other_end(tmp_path: Path) -> None:
 def test_folders_that_are_all_linked_with_each_other_do_not_take_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("silodp.cohorts.sources.pairing.LINKS", 500)
+    monkeypatch.setattr("silodp.cohorts.sources.walking.LINKS", 500)
     names = [f"f{number}" for number in range(12)]  # 12! ways through them
     for name in names:
         touch(tmp_path / name, "1.png")

@@ -37,9 +37,7 @@ from silodp.cohorts.sources.pairing import (
     BESIDE,
     IMAGES,
     MASKS,
-    Below,
     Found,
-    files_below,
     pair,
     patient_pattern,
     scan_of,
@@ -55,6 +53,7 @@ from silodp.cohorts.sources.pixels import (
     with_masks,
 )
 from silodp.cohorts.sources.tables import COLUMNS, PATIENTS, Features, Labels, read_labels, with_patients
+from silodp.cohorts.sources.walking import Below, files_below
 from silodp.errors import InputError
 
 _PARTS = {

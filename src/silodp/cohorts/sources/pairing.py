@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from typing import Any
 from silodp.cohorts.catalogue import Problem, Scan
 from silodp.cohorts.kinds import FolderCohort, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM
-from silodp.cohorts.sources.limits import LEADS_OUT, NO_FILE, is_below
 from silodp.cohorts.sources.naming import EQUAL, matched
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti
 from silodp.cohorts.sources.pixels import PICTURES
@@ -25,7 +23,6 @@ MASKS = {
     "gt", "groundtruth", "ground_truth", "ground-truth", "manual", "1st_manual",
 }  # fmt: skip
 BESIDE = {"thumbs.db", "desktop.ini"}
-LINKS = 10_000  # to folders that are followed; folders linked with each other have ways without number
 
 
 @dataclass(frozen=True)
@@ -36,81 +33,6 @@ class Found:
     rest: tuple[str, ...]
     hospital: str | None = None
     part: str | None = None
-
-
-@dataclass(frozen=True)
-class Below:
-    """Paths relative to a folder, in their order.
-
-    Attributes:
-        files: all that are visible, also below links that stay inside.
-        folders: those that could be entered.
-        problems: folders that could not, links that lead out, and what is no file.
-    """
-
-    files: tuple[str, ...]
-    folders: tuple[str, ...]
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def in_words(self) -> str:
-        """The first problems, to end an error with, for they may be why nothing else was found."""
-        return "".join(f"; {problem}" for problem in self.problems[:3])
-
-
-def files_below(root: Path) -> Below:
-    """One walk that asks the disk for names and kinds only: the whole of RSNA-ICH has 750,000 files."""
-    top = os.path.realpath(root)
-    files: list[str] = []
-    folders: list[str] = []
-    problems: list[Problem] = []
-    followed = 0
-    waiting: list[tuple[str, tuple[str, ...]]] = [
-        ("", (top,))
-    ]  # folders, and where each of them and those above it really are
-    while waiting:
-        below, trail = waiting.pop()
-        try:
-            with os.scandir(root / below) as listing:
-                entries = [entry for entry in listing if _visible(entry.name)]
-        except OSError as error:
-            problems.append(Problem(below or ".", f"the folder cannot be entered ({error.strerror})"))
-            continue
-        folders.append(below)
-        for entry in entries:
-            name = f"{below}/{entry.name}" if below else entry.name
-            place = os.path.realpath(entry.path) if entry.is_symlink() else f"{trail[-1]}/{entry.name}"
-            if what := _unfit(entry, is_below(place, top)):
-                problems.append(Problem(name.encode(errors="backslashreplace").decode(), what))
-            elif not entry.is_dir():
-                files.append(name)
-            elif not entry.is_symlink() or not any(is_below(each, place) for each in trail):
-                followed += entry.is_symlink()
-                waiting.append((name, (*trail, place)))
-        if followed > LINKS:
-            raise InputError(f"cohort.path = {root}: links between its folders lead on and on; remove them")
-    if problems and not files:
-        raise InputError(
-            f"cohort.path = {root}: no file below it can be seen; {'; '.join(map(str, problems))}"
-        )
-    return Below(tuple(sorted(files)), tuple(sorted(filter(None, folders))), tuple(problems))
-
-
-def _visible(name: str) -> bool:
-    return not name.startswith(".") and name != "__MACOSX"
-
-
-def _unfit(entry: os.DirEntry[str], inside: bool) -> str | None:
-    """Why something in a folder is not even opened."""
-    if not inside:
-        return LEADS_OUT
-    try:
-        entry.name.encode()
-    except UnicodeEncodeError:
-        return "its name is not in UTF-8; rename it"
-    # A link to nowhere is named when it is read, like any other file that is gone.
-    fits = entry.is_dir() or entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
-    return None if fits else NO_FILE
 
 
 def without_ending(name: str) -> str:

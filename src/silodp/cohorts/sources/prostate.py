@@ -21,19 +21,18 @@ from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.folder import read_files
 from silodp.cohorts.sources.naming import MASK_ENDING
-from silodp.cohorts.sources.nifti import is_nifti
+from silodp.cohorts.sources.nifti import NIFTI, is_nifti
 from silodp.cohorts.sources.pairing import (
     IMAGES,
     MASKS,
-    Below,
     Found,
-    files_below,
     pair,
     patient_pattern,
     volume_notes,
     with_pattern,
     without_ending,
 )
+from silodp.cohorts.sources.walking import Below, files_below
 from silodp.errors import InputError
 from silodp.files import read_json
 
@@ -101,7 +100,7 @@ def _read(scan: Scan, settings: MaskCohort) -> Pictures:
 
 def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], list[str]]:
     """Pairs of an image and its segmentation, within each site, and a note on folders without any."""
-    names = list(filter(is_nifti, below.files))
+    names = below.ending_in(*NIFTI)
     images: list[Found] = []
     masks: list[Found] = []
     problems = []
@@ -138,10 +137,11 @@ def _named(scan: Scan) -> Scan:
 def _lists(root: Path, below: Below) -> tuple[dict[Path, Mapping[str, Any]], list[str]]:
     """The lists in the root and in the folders directly below, and notes on those that are not used."""
     found: dict[Path, Mapping[str, Any]] = {}
-    for name in below.files:
+    for name in below.ending_in(".json"):
         path = root / name
-        # dataset.json is the Decathlon's description of a site.
-        if path.suffix != ".json" or path.name == "dataset.json" or name.count("/") > 1:
+        if (
+            path.suffix != ".json" or path.name == "dataset.json" or name.count("/") > 1
+        ):  # the Decathlon's description of a site
             continue
         try:
             content = read_json(path)

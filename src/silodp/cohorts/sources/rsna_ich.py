@@ -12,19 +12,20 @@ import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import TextIOWrapper
 from operator import itemgetter
 from pathlib import Path
-from typing import ClassVar, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
 from silodp.cohorts.kinds import Classes, FolderCohort, ImageSize
 from silodp.cohorts.sources.dicom import DICOM, read_dicom
-from silodp.cohorts.sources.pairing import Below, files_below, patient_pattern, with_pattern, without_ending
+from silodp.cohorts.sources.pairing import patient_pattern, with_pattern, without_ending
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
+from silodp.cohorts.sources.walking import Below, files_below, stamp
 from silodp.errors import InputError
 from silodp.files import open_plain
 from silodp.settings import Count
@@ -33,6 +34,7 @@ SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", 
 KAGGLE = ("ID", "Label")
 AN_IMAGE_A_ROW = ("ImageID", *SUBTYPES, "healthy")
 
+MANY = 20_000  # files: fewer are looked at in a moment
 LEVELS = 2  # of folders below the root in which a csv is looked for
 PART_LISTS = {"train": ("train",), "validation": ("validate", "validation", "val"), "test": ("test",)}
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
@@ -71,6 +73,16 @@ class RsnaIch(FolderCohort):
     """3: a CT window each."""
     classes: Classes | None = 2
     sample: Count | None = 25_000
+
+    def decided_by(self, root: Path) -> list[Any] | None:
+        folder = root.parent if root.is_file() else root
+        below = files_below(folder)
+        if len(below.files) < MANY:
+            return None
+        return [below.fingerprint, *(stamp(folder / name) for name in below.ending_in(".csv"))]
+
+    def reader(self) -> Callable[[Scan], Pictures]:
+        return partial(_read, channels=self.channels)
 
     def scan(self, root: Path) -> Catalogue:
         """Reads the labels, and finds their images in one walk through the folders."""
@@ -112,7 +124,7 @@ class RsnaIch(FolderCohort):
             "class",
             ("healthy", "diseased"),
             tuple(scans),
-            partial(_read, channels=self.channels),
+            self.reader(),
             tuple(sorted((*problems, *more, *files.below.problems), key=lambda problem: problem.name)),
             tuple(notes),
             tuple(root / table for table in tables),

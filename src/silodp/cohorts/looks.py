@@ -1,0 +1,108 @@
+"""What a look at very many files found, remembered in the cache: of RSNA-ICH it takes half a minute to find.
+
+A kind that knows what decides its `scan` says so (`FileCohort.decided_by`): names, and the sizes and times of
+the lists that it reads. As long as these and its own settings are the same, so is what the scan finds: it
+knows nothing of how images are dealt out or kept. Whether an image was changed is another matter: `store.py`
+compares the size and times of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from silodp import __version__
+from silodp.cohorts.catalogue import Catalogue, Problem, Scan
+from silodp.cohorts.kinds import FileCohort
+from silodp.errors import InputError
+from silodp.files import private_folder, read_plain, write_atomically
+
+FORMAT = 1  # one more whenever the same names and lists would give another catalogue
+
+
+class _Look(BaseModel):
+    """A file in looks/."""
+
+    model_config = ConfigDict(strict=True)
+
+    decided_by: str
+    layout: str
+    target: Literal["class", "mask"]
+    classes: list[str]
+    scans: list[tuple[str, list[str], int | None, str | None, str | None, str | None, str]]
+    problems: list[tuple[str, str]]
+    notes: list[str]
+    lists: list[str]
+
+
+def remembered(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]) -> Catalogue:
+    """What `look` finds, or found when the same decided it."""
+    decided_by = settings.decided_by(settings.root)
+    if decided_by is None:
+        return look()
+    folder = settings.root if settings.root.is_dir() else settings.root.parent
+    asked = settings.model_dump(mode="json", exclude=FileCohort.model_fields.keys() - {"kind", "seed"})
+    place = cache / "looks" / f"{_digest([str(settings.root.absolute()), asked])}.json"
+    key = _digest([FORMAT, __version__, decided_by])
+    try:
+        found = _Look.model_validate_json(read_plain(place))
+        if found.decided_by == key:
+            return _catalogue(found, settings, folder)
+    except (OSError, ValidationError):
+        pass  # new, or damaged
+    catalogue = look()
+    with suppress(OSError, InputError):  # whoever decodes into the cache will say what is wrong with it
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(place.parent)
+        write_atomically(place, json.dumps(_as_dict(catalogue, key)).encode())
+    return catalogue
+
+
+def _digest(facts: Any) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+
+
+def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
+    def below(path: Path) -> str:
+        return path.relative_to(catalogue.root).as_posix()
+
+    return {
+        "decided_by": key,
+        "layout": catalogue.layout,
+        "target": catalogue.target,
+        "classes": catalogue.classes,
+        "scans": [
+            [
+                scan.name, [below(file) for file in scan.files], scan.label, scan.hospital, scan.patient,
+                scan.part, scan.stratum,
+            ]
+            for scan in catalogue.scans
+        ],
+        "problems": [(problem.name, problem.what) for problem in catalogue.problems],
+        "notes": catalogue.notes,
+        "lists": [below(file) for file in catalogue.lists],
+    }  # fmt: skip
+
+
+def _catalogue(found: _Look, settings: FileCohort, root: Path) -> Catalogue:
+    return Catalogue(
+        settings.kind,
+        root,
+        found.layout,
+        found.target,
+        tuple(found.classes),
+        tuple(
+            Scan(name, tuple(root / file for file in files), label, hospital, patient, part, stratum)
+            for name, files, label, hospital, patient, part, stratum in found.scans
+        ),
+        settings.reader(),
+        tuple(Problem(name, what) for name, what in found.problems),
+        tuple(found.notes),
+        tuple(root / file for file in found.lists),
+    )
