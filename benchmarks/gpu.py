@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -105,12 +106,12 @@ def of_the_step_alone(parts: Parts, lanes: int, repeats: int = 100) -> float:
     return repeats * lanes * size / (time.perf_counter() - started)
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     on_gpu = torch.cuda.is_available()
     if not on_gpu and not given.smoke:
         raise SystemExit("PyTorch finds no GPU here; --smoke runs on a CPU")
@@ -138,4 +139,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
