@@ -7,7 +7,7 @@ turn, to the limit, which is the bare loop in as many processes as there are cor
 Set-up is from the start of a contestant to the end of its first round. Flower takes its turns with the limit
 alone, since Ray does not quite rest between rounds.
 
-    python benchmarks/peers.py [--workload tiny|unet] [--repeats 3] [--turns N] [--without flower] [--smoke]
+    python benchmarks/peers.py [--workload tiny|unet] [--repeats 3] [--turns N] [--quiet 0.2] [--smoke]
 
 Flower is silodp's extra `flower`. pfl-research needs an older dp-accounting, hence an environment of its own:
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import socket
 import sys
@@ -73,7 +74,9 @@ def pfl(python: str, workload: Workload, channels_last: bool) -> list[Contestant
     return found
 
 
-def compare(workload: Workload, turns: int, without: Sequence[str], python: str, smoke: bool) -> list[Row]:
+def compare(
+    workload: Workload, turns: int, quiet: float, without: Sequence[str], python: str, smoke: bool
+) -> list[Row]:
     """One start of everybody."""
     channels_last, _ = try_formats(workload)
     contestants, _ = on_cpu(workload, channels_last, quick=smoke)
@@ -81,16 +84,21 @@ def compare(workload: Workload, turns: int, without: Sequence[str], python: str,
         return take_turns(contestants, turns, together=True)
     if "pfl" not in without:
         contestants += pfl(python, workload, channels_last)
-    rows = take_turns(contestants, turns)
+    rows = take_turns(contestants, turns, quiet=quiet)
     if "flower" not in without:
         with tempfile.TemporaryDirectory(prefix="peers-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             limit, _ = on_cpu(workload, channels_last, quick=False)
-            rows += take_turns([limit[0], flower(workload, channels_last, Path(folder))], turns)[1:]
+            both = [limit[0], flower(workload, channels_last, Path(folder))]
+            rows += take_turns(both, turns, quiet=quiet)[1:]
     return rows
 
 
 def show(workload: Workload, rows: Sequence[Row]) -> None:
-    print(f"\n{workload.title}; {workload.steps} steps; {len(rows[0].seconds)} turns", flush=True)
+    others = [cores for row in rows for cores in row.others]
+    print(
+        f"\n{workload.title}; {workload.steps} steps; {len(rows[0].seconds)} turns, in which other programs "
+        f"used {min(others):.1f} to {max(others):.1f} cores"
+    )
     header = ["who", "over the limit", "from … to", "seconds a round", "set-up, seconds", "peak, MiB"]
     lines = [
         [
@@ -132,6 +140,10 @@ def main(words: list[str]) -> None:
     parser.add_argument("--workload", choices=("tiny", "unet"), help="default: both")
     parser.add_argument("--repeats", type=int, default=3, help="how often everyone is started")
     parser.add_argument("--turns", type=int, help=f"of each start; default: {TURNS}")
+    parser.add_argument(
+        "--quiet", type=float, default=math.inf, metavar="CORES",
+        help="a turn in which other programs used more than this is taken again, as far as that goes",
+    )  # fmt: skip
     parser.add_argument("--without", action="append", default=[], choices=("flower", "pfl"))
     parser.add_argument("--pfl", default=str(PFL), metavar="PYTHON", help="of pfl's environment")
     parser.add_argument("--smoke", action="store_true", help="smallest size, without Flower and pfl")
@@ -146,7 +158,7 @@ def main(words: list[str]) -> None:
         workload, total = known[name], dict[str, Row]()
         for _ in range(1 if chosen.smoke else chosen.repeats):
             turns = 1 if chosen.smoke else chosen.turns or TURNS[name]
-            for row in compare(workload, turns, without, chosen.pfl, chosen.smoke):
+            for row in compare(workload, turns, chosen.quiet, without, chosen.pfl, chosen.smoke):
                 total[row.name] = total[row.name] + row if row.name in total else row
         show(workload, list(total.values()))
 

@@ -63,6 +63,7 @@ class Comparison:
                     "images_per_second": self.images_a_second(row),
                     "setup_seconds": row.setup,
                     "memory_bytes": row.memory,
+                    "cores_of_others": max(row.others),
                     "steps": row.steps,
                 }
                 for row in self.rows

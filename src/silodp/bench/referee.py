@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import statistics
@@ -14,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
+from silodp.bench.processes import Moment, memory
 from silodp.bench.worker import FINISHED
 from silodp.bench.workloads import Workload
 
@@ -24,6 +25,7 @@ OnProgress = Callable[[str, int, int], None]
 
 GOODBYE = 10.0  # seconds for a process to end by itself
 EVERY = 0.5  # seconds between two looks at the memory
+TRIES = 5
 
 
 @dataclass
@@ -49,6 +51,11 @@ class Contestant:
         self._processes: list[subprocess.Popen[str]] = []
         self._complaints: list[IO[str]] = []
         self._started = 0.0
+
+    @property
+    def sessions(self) -> list[int]:
+        """One of each of its processes, with all that these started."""
+        return [process.pid for process in self._processes]
 
     def launch(self) -> None:
         """Starts its processes; `ready` waits for them."""
@@ -121,7 +128,7 @@ class Contestant:
         """Now and then, and once at the end."""
         while True:
             last = over.wait(EVERY)
-            self.memory = max(self.memory, sum(_memory(process.pid) for process in self._processes))
+            self.memory = max(self.memory, sum(map(memory, self.sessions)))
             if last:
                 return
 
@@ -160,6 +167,7 @@ class Row:
         setups: seconds from its start to the end of its first round, of every start.
         seconds: of its rounds after the first.
         ratios: of these to the limit's rounds of the same turns.
+        others: cores that everyone else on the machine used, on average in each turn.
         steps: local steps of a round.
         memory: bytes, see `Contestant`.
     """
@@ -168,6 +176,7 @@ class Row:
     setups: tuple[float, ...]
     seconds: tuple[float, ...]
     ratios: tuple[float, ...]
+    others: tuple[float, ...]
     steps: int
     memory: int
 
@@ -189,7 +198,7 @@ class Row:
         """The same contestant's, started once more."""
         return Row(
             self.name, self.setups + other.setups, self.seconds + other.seconds, self.ratios + other.ratios,
-            self.steps, max(self.memory, other.memory),
+            self.others + other.others, self.steps, max(self.memory, other.memory),
         )  # fmt: skip
 
 
@@ -198,17 +207,21 @@ def take_turns(
     turns: int,
     on_progress: OnProgress = lambda *_: None,
     together: bool = False,
+    quiet: float = math.inf,
 ) -> list[Row]:
     """Starts one after the other, then asks each for one round in every turn; the first is the limit.
 
     All are alive at once, and all but one wait: so a busy moment of the machine falls on neighbours in a turn
-    alike, and the ratio of a turn hardly feels it.
+    alike, and the ratio of a turn feels it less.
 
     Args:
         on_progress: told of (what, done, of how many).
         together: start all at once, which is over sooner and says nothing of set-up.
+        quiet: a turn in which everyone else used more cores than this does not count, and is taken again, up
+            to `TRIES` times as many turns in all; then those with the least of it count.
     """
-    setups, seconds = [], []
+    setups: list[float] = []
+    found: list[tuple[float, list[float]]] = []  # of each turn: cores of others, seconds of each contestant
     with ExitStack() as stack:
         for one in contestants:
             stack.callback(one.stop)
@@ -220,27 +233,17 @@ def take_turns(
                 one.launch()
             setups.append(one.ready())
             on_progress("starts", number, len(contestants))
-        for turn in range(1, turns + 1):
-            seconds.append([one.round() for one in contestants])
-            on_progress("turns", turn, turns)
-    limit = [turn[0] for turn in seconds]
+        sessions = {session for one in contestants for session in one.sessions}
+        while sum(others <= quiet for others, _ in found) < turns and len(found) < TRIES * turns:
+            before = Moment.now(sessions)
+            seconds = [one.round() for one in contestants]
+            found.append((before.cores_of_others(Moment.now(sessions)), seconds))
+            on_progress("turns", min(turns, sum(others <= quiet for others, _ in found)), turns)
+    counting = sorted(found, key=lambda turn: turn[0])[:turns]
     rows = []
     for number, one in enumerate(contestants):
-        own = tuple(turn[number] for turn in seconds)
-        ratios = tuple(mine / best for mine, best in zip(own, limit, strict=True))
-        rows.append(Row(one.name, (setups[number],), own, ratios, one.steps, one.memory))
+        own = tuple(seconds[number] for _, seconds in counting)
+        ratios = tuple(seconds[number] / seconds[0] for _, seconds in counting)
+        others = tuple(others for others, _ in counting)
+        rows.append(Row(one.name, (setups[number],), own, ratios, others, one.steps, one.memory))
     return rows
-
-
-def _memory(session: int) -> int:
-    """Bytes of all processes of a session, pages that several share counted once; without mapped files."""
-    total = 0
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError):
-            # The name before the last bracket may hold spaces; after it: state, parent, group, session.
-            if int((place / "stat").read_text().rpartition(")")[2].split()[3]) != session:
-                continue
-            for line in (place / "smaps_rollup").read_text().splitlines():
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    total += 1024 * int(line.split()[1])
-    return total

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HEADINGS = "over the\nlimit", "seconds\na round", "images\na second", "set-up,\nseconds", "memory,\nMiB"
 
+BUSY = 0.3  # cores
+
 
 def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: both where there is a GPU.")] = "auto",
@@ -50,7 +52,12 @@ def bench(
         return
     for one in found:
         _show(one)
-    say("On a busy machine several threads or processes wait for each other: run it while nothing else runs.")
+    others = max(cores for one in found for row in one.rows for cores in row.others)
+    if others > BUSY:
+        say(
+            f"other programs used up to {others:.1f} cores meanwhile; on a busy machine several threads or "
+            "processes wait for each other, so run it again while nothing else runs"
+        )
 
 
 def _machine() -> dict[str, Any]:
