@@ -6,6 +6,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from silodp.garbage import no_search_for_garbage
+
 
 @contextmanager
 def importing() -> Iterator[None]:
@@ -14,9 +16,6 @@ def importing() -> Iterator[None]:
     Without this, Python looks through a million objects again and again, a tenth of the time, and while
     it trains.
     """
-    gc.disable()
-    try:
+    with no_search_for_garbage():
         yield
-    finally:
         gc.freeze()
-        gc.enable()

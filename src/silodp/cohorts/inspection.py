@@ -20,6 +20,7 @@ from silodp.cohorts.people import codes, people_of, spread
 from silodp.cohorts.sources.walking import one_walk
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
+from silodp.garbage import no_search_for_garbage
 
 SIMULATED = (6, 5, 4, 3, 2)  # hospitals, as the paper's, or as many as there are images or patients for,
 ENOUGH = 4  # of them for training each, so that a hospital can be split
@@ -102,6 +103,7 @@ class Findings:
         }
 
 
+@one_walk()
 def recognise(
     given: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> tuple[StoredCohort, Catalogue | None, list[str]]:
@@ -117,16 +119,9 @@ def recognise(
     path = Path(given["path"])
     if not path.exists():
         raise InputError(f"{path}: nothing is there")
-    with one_walk():
-        return _recognise(given, path, usual or {})
-
-
-def _recognise(
-    given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]
-) -> tuple[StoredCohort, Catalogue | None, list[str]]:
     found: dict[str, tuple[StoredCohort, Catalogue | None]] = {}
     reasons: dict[str, InputError] = {}
-    for settings in _candidates(given, path, usual):
+    for settings in _candidates(given, path, usual or {}):
         try:
             catalogue = look(settings) if isinstance(settings, FileCohort) else None
             found[settings.kind] = settings, catalogue
@@ -182,6 +177,7 @@ def _candidates(given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]) 
     return candidates
 
 
+@no_search_for_garbage()
 def inspect(
     given: Mapping[str, Any], on_read: OnRead | None = None
 ) -> tuple[Findings, Store, Placement | None]:

@@ -34,6 +34,7 @@ from silodp.cohorts.store import (
 )
 from silodp.errors import InputError
 from silodp.files import refuse_filled
+from silodp.garbage import no_search_for_garbage
 
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all
 
@@ -42,6 +43,7 @@ class UnfitFile(InputError):
     """A file that is of its kind, and cannot be used."""
 
 
+@no_search_for_garbage()
 def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
     """The cohort that lies at `settings.path`."""
     store = read_store(settings, on_read)
@@ -100,10 +102,10 @@ def prepare(
     return store
 
 
+@one_walk()
 def look(settings: FileCohort) -> Catalogue:
     """What lies at `settings.path`, and of it what is to be read."""
-    with one_walk():
-        return remembered(settings, _cache(settings), partial(_look, settings))
+    return remembered(settings, _cache(settings), partial(_look, settings))
 
 
 def _look(settings: FileCohort) -> Catalogue:

@@ -132,11 +132,13 @@ def _walk(root: Path) -> Below:
 
 def stamp(path: Path) -> list[str | int] | None:
     """By what a change of a file is noticed, without opening it; None where it is gone."""
+    place = str(path)
     try:
-        found = os.stat(path)
+        found = os.stat(place)
     except OSError:
         return None
-    return [os.path.join(os.getcwd(), path), found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    absolute = place if place.startswith("/") else f"{os.getcwd()}/{place}"
+    return [absolute, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _listed(folder: Path) -> tuple[list[str], list[os.DirEntry[str]]]:
