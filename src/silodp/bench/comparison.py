@@ -16,8 +16,9 @@ Settings = dict[str, dict[str, Any]]
 SETTINGS: Settings = {
     "as it comes": {},
     "threads = 1": {"threads": 1},
+    "threads = 1, a worker a core": {"threads": 1, "workers": 0},
 }
-"""What silodp is tried with on a CPU."""
+"""What silodp is tried with on a CPU: settings of an experiment, and `workers` as `silodp run` takes it."""
 
 SECONDS = 1.0
 """A round of the bare loop on one core is to take no longer; where it does, the workload is made smaller."""

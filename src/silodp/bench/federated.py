@@ -22,11 +22,18 @@ class FederatedRounds:
     def __init__(
         self, workload: Workload, device: str = "cpu", settings: Mapping[str, Any] | None = None
     ) -> None:
-        """A federation before its first round; `settings` are an experiment's, such as {"threads": 1}."""
+        """A federation before its first round.
+
+        Args:
+            settings: of an experiment, such as {"threads": 1}; and `workers` as `build` takes it.
+        """
+        own = dict(settings or {})
+        workers = own.pop("workers", 1)
         self.parts = build(
-            workload.experiment(settings or {}),
+            workload.experiment(own),
             cohort=workload.cohort(),
             model=workload.make_network(),
+            workers=workers,
             device=device,
         )
         torch.set_num_threads(self.parts.experiment.threads or torch.get_num_threads())  # as `train` does

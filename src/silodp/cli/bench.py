@@ -102,5 +102,8 @@ def _show(comparison: Comparison) -> None:
         )
     print_table(console(), table, may_go=(HEADINGS[4], HEADINGS[1]))
     settings = comparison.settings[best.name]
-    chosen = ", ".join(f"{key}={value}" for key, value in settings.items())
-    say(f"best here: {best.name}, {best.ratio:.2f} times the limit" + (f"; --set {chosen}" if chosen else ""))
+    words = [
+        f"--workers {value}" if key == "workers" else f"--set {key}={value}"
+        for key, value in settings.items()
+    ]
+    say(f"best here: {best.name}, {best.ratio:.2f} times the limit" + "".join(f"; {word}" for word in words))
