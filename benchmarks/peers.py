@@ -3,7 +3,8 @@
 Everyone trains the same network on the same images with the same batches, optimizer and learning rate, clips
 to 1 and adds noise of 0.5; nobody evaluates. Each is in processes of its own and takes its turn: a round of
 each in every turn, as many turns as `--turns`, all of it begun anew `--repeats` times. A ratio is that of a
-turn, to the limit, which is the bare loop in as many processes as there are cores, and the table has medians.
+turn, to the limit, which is the bare loop in as many processes as there are cores, and the table has medians;
+CPU seconds, those of all processes in a round, are means.
 Set-up is from the start of a contestant to the end of its first round. Flower takes its turns with the limit
 alone, since Ray does not quite rest between rounds.
 
@@ -99,11 +100,11 @@ def show(workload: Workload, rows: Sequence[Row]) -> None:
         f"\n{workload.title}; {workload.steps} steps; {len(rows[0].seconds)} turns, in which other programs "
         f"used {min(others):.1f} to {max(others):.1f} cores"
     )
-    header = ["who", "over the limit", "from … to", "seconds a round", "set-up, seconds", "peak, MiB"]
+    header = ["who", "over the limit", "from … to", "seconds a round", "CPU seconds", "set-up", "peak, MiB"]
     lines = [
         [
             row.name, f"{row.ratio:.2f}", f"{min(row.ratios):.2f} … {max(row.ratios):.2f}",
-            f"{row.median:.3f}", f"{row.setup:.1f}", f"{row.memory / 2**20:.0f}",
+            f"{row.median:.3f}", f"{row.mean_work:.2f}", f"{row.setup:.1f}", f"{row.memory / 2**20:.0f}",
         ]
         for row in rows
     ]  # fmt: skip

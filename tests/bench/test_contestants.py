@@ -67,9 +67,9 @@ def test_a_contestant_that_fails_is_named_with_what_it_said() -> None:
 
 
 def test_rows_of_two_starts_are_one() -> None:
-    first = Row("one", (3.0,), (1.0, 2.0), (1.0, 1.5), (0.0, 0.1), 4, 10)
-    both = first + Row("one", (5.0,), (6.0,), (3.0,), (0.2,), 4, 20)
-    assert (both.setup, both.median, both.ratio, both.memory) == (4.0, 2.0, 1.5, 20)
+    first = Row("one", (3.0,), (1.0, 2.0), (1.0, 1.5), (2.0, 2.0), (0.0, 0.1), 4, 10)
+    both = first + Row("one", (5.0,), (6.0,), (3.0,), (5.0,), (0.2,), 4, 20)
+    assert (both.setup, both.median, both.ratio, both.mean_work, both.memory) == (4.0, 2.0, 1.5, 3.0, 20)
 
 
 def test_a_turn_that_others_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:

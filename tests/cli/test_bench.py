@@ -30,7 +30,7 @@ def test_the_command_prints_rows_with_figures() -> None:
 
 
 def test_a_table_names_everyone_and_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Row(name, (2.0,), (one,), (one / 0.1,), (0.0,), 4, 2**20) for name, one in ROWS.items()]
+    rows = [Row(name, (2.0,), (one,), (one / 0.1,), (one,), (0.0,), 4, 2**20) for name, one in ROWS.items()]
     settings = {f"silodp, {name}": each for name, each in SETTINGS.items()}
     made_up = Comparison(SMOKE["tiny"], "cpu", tuple(rows), settings)
     monkeypatch.setattr("silodp.bench.comparison.bench", lambda *_: [made_up])

@@ -61,6 +61,7 @@ class Comparison:
                     "name": row.name,
                     "ratio": row.ratio,
                     "seconds": row.median,
+                    "cpu_seconds": row.mean_work,
                     "images_per_second": self.images_a_second(row),
                     "setup_seconds": row.setup,
                     "memory_bytes": row.memory,

@@ -24,6 +24,13 @@ def memory(session: int) -> int:
     return total
 
 
+def cpu_seconds(sessions: Collection[int]) -> float:
+    """That processors have worked for all processes of these sessions; Linux counts in hundredths."""
+    # Of a process: its own time and that of its children which ended, each as user and system.
+    ticks = sum(sum(map(int, stat[11:15])) for _, stat in _of_sessions(sessions))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True)
 class Moment:
     """Seconds so far: of the clock, of all processors' work, and of that for our own processes."""
@@ -41,9 +48,7 @@ class Moment:
             work = sum(map(int, fields)) - int(fields[3]) - int(fields[4])
         except (OSError, ValueError, IndexError):
             return cls(time.perf_counter(), 0.0, 0.0)
-        # Of a process: its own time and that of its children which ended, each as user and system.
-        own = sum(sum(map(int, stat[11:15])) for _, stat in _of_sessions(sessions))
-        return cls(time.perf_counter(), work / ticks, own / ticks + time.process_time())
+        return cls(time.perf_counter(), work / ticks, cpu_seconds(sessions) + time.process_time())
 
     def cores_of_others(self, later: Moment) -> float:
         """How many cores everyone else used on average until `later`."""

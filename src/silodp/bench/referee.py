@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from silodp.bench.processes import Moment, memory
+from silodp.bench.processes import Moment, cpu_seconds, memory
 from silodp.bench.worker import FINISHED
 from silodp.bench.workloads import Workload
 
@@ -167,6 +167,7 @@ class Row:
         setups: seconds from its start to the end of its first round, of every start.
         seconds: of its rounds after the first.
         ratios: of these to the limit's rounds of the same turns.
+        work: seconds of all processors in each of these rounds; 0 where the system does not tell.
         others: cores that everyone else on the machine used, on average in each turn.
         steps: local steps of a round.
         memory: bytes, see `Contestant`.
@@ -176,6 +177,7 @@ class Row:
     setups: tuple[float, ...]
     seconds: tuple[float, ...]
     ratios: tuple[float, ...]
+    work: tuple[float, ...]
     others: tuple[float, ...]
     steps: int
     memory: int
@@ -190,6 +192,11 @@ class Row:
         return statistics.median(self.seconds)
 
     @property
+    def mean_work(self) -> float:
+        """Seconds of all processors a round."""
+        return statistics.mean(self.work)
+
+    @property
     def ratio(self) -> float:
         """To the limit."""
         return statistics.median(self.ratios)
@@ -198,7 +205,7 @@ class Row:
         """The same contestant's, started once more."""
         return Row(
             self.name, self.setups + other.setups, self.seconds + other.seconds, self.ratios + other.ratios,
-            self.others + other.others, self.steps, max(self.memory, other.memory),
+            self.work + other.work, self.others + other.others, self.steps, max(self.memory, other.memory),
         )  # fmt: skip
 
 
@@ -221,7 +228,7 @@ def take_turns(
             to `TRIES` times as many turns in all; then those with the least of it count.
     """
     setups: list[float] = []
-    found: list[tuple[float, list[float]]] = []  # of each turn: cores of others, seconds of each contestant
+    found: list[tuple[float, list[tuple[float, float]]]] = []  # cores of others; seconds and work of each
     with ExitStack() as stack:
         for one in contestants:
             stack.callback(one.stop)
@@ -236,14 +243,21 @@ def take_turns(
         sessions = {session for one in contestants for session in one.sessions}
         while sum(others <= quiet for others, _ in found) < turns and len(found) < TRIES * turns:
             before = Moment.now(sessions)
-            seconds = [one.round() for one in contestants]
-            found.append((before.cores_of_others(Moment.now(sessions)), seconds))
+            measured = [_round(one) for one in contestants]
+            found.append((before.cores_of_others(Moment.now(sessions)), measured))
             on_progress("turns", min(turns, sum(others <= quiet for others, _ in found)), turns)
     counting = sorted(found, key=lambda turn: turn[0])[:turns]
     rows = []
     for number, one in enumerate(contestants):
-        own = tuple(seconds[number] for _, seconds in counting)
-        ratios = tuple(seconds[number] / seconds[0] for _, seconds in counting)
+        seconds, work = zip(*(measured[number] for _, measured in counting), strict=True)
+        ratios = tuple(measured[number][0] / measured[0][0] for _, measured in counting)
         others = tuple(others for others, _ in counting)
-        rows.append(Row(one.name, (setups[number],), own, ratios, others, one.steps, one.memory))
+        rows.append(Row(one.name, (setups[number],), seconds, ratios, work, others, one.steps, one.memory))
     return rows
+
+
+def _round(contestant: Contestant) -> tuple[float, float]:
+    """Seconds of one round, and of all processors in it."""
+    before = cpu_seconds(contestant.sessions)
+    seconds = contestant.round()
+    return seconds, cpu_seconds(contestant.sessions) - before
