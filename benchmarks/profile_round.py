@@ -23,7 +23,7 @@ from silodp.tables import markdown_table
 
 PARTS: dict[str, tuple[str, ...]] = {
     "forward pass": ("silodp.local.trainer:LocalTrainer.forward",),
-    "backward pass": ("torch:Tensor.backward",),
+    "backward pass": ("torch:Tensor.backward", "torch.autograd:grad"),
     "local optimizer's step": ("silodp.local.optimizers:Adam.step",),
     "batches: slicing and bringing them to the network": (
         "silodp.cohorts.cohort:Examples.__getitem__",
@@ -39,10 +39,12 @@ PARTS: dict[str, tuple[str, ...]] = {
         "silodp.local.trainer:LocalTrainer.working_state",
         "silodp.local.trainer:LocalTrainer._seed_model",
     ),
-    "rest of a local step": (
+    "rest of a local step; where stacked, its forward pass": (
         "silodp.local.trainer:LocalTrainer.train",
-        "silodp.local.trainer:LocalTrainer._step",
+        "silodp.local.trainer:LocalTrainer.step",
         "silodp.local.trainer:LocalTrainer._fill",
+        "silodp.local.stacked:Stacked.train",
+        "silodp.local.stacked:Stacked._step",
     ),
     "sketches for the diagnostics": ("silodp.hospital:sketch",),
     "clipping and adding up at the hospital": ("silodp.mechanism:Mechanism.encode",),

@@ -19,8 +19,8 @@ import torch
 
 from silodp import Experiment
 from silodp.cohorts import load_cohort
-from silodp.local.jobs import batch_count, planned_steps
 from silodp.local.splitting import split_sizes
+from silodp.local.steps import batch_count, planned_steps
 from silodp.local.trainer import network_input
 from silodp.models import build_model
 from silodp.runs.build import build

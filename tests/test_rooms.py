@@ -23,7 +23,7 @@ OUTER = {
 }  # rooms around the method
 METHOD = {
     "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "facts", "federation",
-    "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise", "participation",
+    "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise", "participation", "releases",
     "privacy", "refusals", "server_optimizers", "settings", "tasks", "update_map",
 }  # fmt: skip
 

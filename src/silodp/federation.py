@@ -20,14 +20,15 @@ from silodp.engines import Engine
 from silodp.errors import InputError
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts
-from silodp.local.jobs import batch_count, planned_steps
 from silodp.local.splitting import cap, split_sizes
-from silodp.mechanism import LocalNoise, Mechanism
+from silodp.local.steps import planned_steps
+from silodp.mechanism import Mechanism
 from silodp.messages import Release, RoundPlan
 from silodp.noise.streams import NoiseSource, keyed_noise, noise_of
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
+from silodp.releases import build_budget, releases_of
 from silodp.server_optimizers import ServerOptimizer
 
 
@@ -277,35 +278,6 @@ def first_intermediaries(
     return cap(experiment.intermediaries.first_count(z, parameters, expected), room)
 
 
-def build_budget(experiment: ResolvedExperiment) -> Budget | None:
-    """The budget check that the experiment asks for."""
-    limit = experiment.budget
-    if limit is None:
-        return None
-    return Budget(limit.epsilon, limit.delta or experiment.delta, limit.unit, limit.neighbours)
-
-
 def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
     """The mechanism for hospitals with training sets of these sizes."""
-    participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
-    return Mechanism(
-        0.0 if by_hospitals else experiment.privacy.noise_multiplier,
-        experiment.clipping,
-        participation,
-        participation.expected_hospitals(len(sizes)),
-        participation.sampling_rate(len(sizes)),
-        _local_noise(experiment, sizes) if by_hospitals else None,
-        experiment.local.keeps_state,
-        experiment.privacy.shares(len(sizes)),
-    )
-
-
-def _local_noise(experiment: Experiment, sizes: Sequence[int]) -> LocalNoise:
-    """DP-SGD at the hospitals as their sizes and the plan fix it: the hospital that fares worst."""
-    local = experiment.local
-    return LocalNoise(
-        experiment.privacy.noise_multiplier,
-        max(math.ceil(size / batch_count(size, local.batch_size)) for size in sizes),
-        max(planned_steps(size, local) for size in sizes),
-        math.ceil(local.epochs),
-    )
+    return Mechanism(**vars(releases_of(experiment, sizes)))

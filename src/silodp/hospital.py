@@ -14,7 +14,7 @@ from torch import Tensor
 from silodp.cohorts.cohort import HospitalData
 from silodp.errors import InputError
 from silodp.local.clip import norm
-from silodp.local.jobs import Executor, Job, Sequential, draw_job, planned_steps
+from silodp.local.jobs import Executor, Job, Sequential, draw_job
 from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
 from silodp.local.state import (
@@ -25,6 +25,7 @@ from silodp.local.state import (
     take_up,
     take_up_secret,
 )
+from silodp.local.steps import planned_steps
 from silodp.local.trainer import LocalTrainer, average_states
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from silodp import Examples
-from silodp.local.jobs import Job, Sequential, batch_count, draw_job, planned_steps
+from silodp.local.jobs import Job, Sequential, draw_job
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
+from silodp.local.steps import batch_count, planned_steps
 from silodp.local.trainer import LocalTrainer, average_states, network_input
 from silodp.tasks import task_named
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from silodp.bench.workloads import Workload
-from silodp.local.jobs import planned_steps
 from silodp.local.splitting import split_sizes
+from silodp.local.steps import planned_steps
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import build
 

@@ -14,6 +14,7 @@ from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import draw_moves
 from silodp.local.optimizers import LocalSettings
 from silodp.local.state import OptimizerState
+from silodp.local.steps import batch_count, planned_steps
 
 if TYPE_CHECKING:
     from silodp.local.trainer import LocalTrainer
@@ -81,16 +82,6 @@ class Sequential:
                 loss, error = torch.full((), math.nan, device=values.device), failed
                 values.fill_(math.nan)
             yield Outcome(values, loss, error)
-
-
-def batch_count(samples: int, batch_size: int) -> int:
-    """Batches in one epoch, of nearly equal size and never of one image, which BatchNorm cannot use."""
-    return max(1, min(math.ceil(samples / batch_size), samples // 2))
-
-
-def planned_steps(samples: int, settings: LocalSettings) -> int:
-    """Optimizer steps on `samples` images in one round: public, since a training set's size is."""
-    return max(1, round(settings.epochs * batch_count(samples, settings.batch_size)))
 
 
 def draw_job(

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import move
-from silodp.local.jobs import Job, batch_count
+from silodp.local.jobs import Job
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.state import OptimizerState
+from silodp.local.steps import batch_count
 from silodp.settings import EvaluationBatch, EvaluationSettings
 from silodp.tasks import Task
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.federation import build_budget, build_mechanism
 from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
 from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
+from silodp.releases import build_budget, releases_of
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile
@@ -190,11 +190,11 @@ def _problems(
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    mechanism = build_mechanism(experiment, sizes or [2] * experiment.members)
+    releases = releases_of(experiment, sizes or [2] * experiment.members)
     for number, found in _by_round(events).items():
         measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached
-        planned = mechanism.events(number, found[0].contributions, None, measures)
+        planned = releases.events(number, found[0].contributions, None, measures)
         unlike = _unlike_the_plan(planned, found, complete, sized=bool(sizes))
         problems += [f"round {number}: {text}" for text in unlike]
     return problems

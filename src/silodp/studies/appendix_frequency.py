@@ -49,7 +49,7 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
 
 def local_work(plan: Plan, found: Sequence[Found]) -> str:
     """Optimizer steps of each hospital over the whole run: a round takes whole ones, at least one."""
-    from silodp.local.jobs import planned_steps
+    from silodp.local.steps import planned_steps
 
     usual, short = (
         plan.base.local,
