@@ -23,8 +23,8 @@ OUTER = {
 }  # rooms around the method
 METHOD = {
     "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "facts", "federation",
-    "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise", "participation", "releases",
-    "privacy", "refusals", "server_optimizers", "settings", "tasks", "update_map",
+    "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise", "participation",
+    "privacy", "refusals", "releases", "server_optimizers", "settings", "tasks", "update_map",
 }  # fmt: skip
 
 
