@@ -101,6 +101,18 @@ def test_a_hospital_that_fails_is_absent_and_takes_no_other_with_it(cohort: Coho
         assert (results[0].folder / name).read_bytes() == (results[1].folder / name).read_bytes()
 
 
+def test_what_a_process_has_to_say_is_said_by_the_one_that_asks(
+    cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bright image: its intermediary counts as nothing, and somebody must hear of it."""
+    cohort.hospitals[1].train.images[0] += 100
+    asked = experiment(model__kind="custom", rounds=1)
+    train(asked, cohort=cohort, model=Refuses(50), out=tmp_path / "run", workers=2, device="cpu")
+    said = [one.getMessage() for one in caplog.records if "too bright" in one.getMessage()]
+    assert len(said) == 1
+    assert "1 of 2 intermediaries failed" in said[0]
+
+
 def workers_of(cohort: Cohort, count: int = 2) -> Workers:
     engine = build(experiment(), cohort=cohort, workers=count, device="cpu").engine
     assert isinstance(engine, Workers)

@@ -167,6 +167,9 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
     for other in inherited:
         other.close()
     mine = {one.name: one for one in hospitals}
+    said = _Said()
+    # What the process that asks has here may wait for a lock that one of its threads held when it forked.
+    logging.getLogger("silodp").handlers[:], logging.getLogger("silodp").propagate = [said], False
     with contextlib.suppress(EOFError, OSError):
         while True:
             name = pipe.recv()
@@ -175,14 +178,29 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
                 answer = getattr(mine[name], method)(*given, **named)
             except Exception as error:
                 answer = error
-            pipe.send_bytes(_packed(answer))
+            pipe.send_bytes(_packed(answer, said.taken()))
 
 
-def _packed(answer: Any) -> bytes:
+class _Said(logging.Handler):
+    """Keeps what is logged here, for the process that asks to say it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[tuple[str, int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append((record.name, record.levelno, record.getMessage()))
+
+    def taken(self) -> list[tuple[str, int, str]]:
+        lines, self._lines = self._lines, []
+        return lines
+
+
+def _packed(answer: Any, said: list[tuple[str, int, str]]) -> bytes:
     try:
-        return pickle.dumps(answer)
+        return pickle.dumps((answer, said))
     except Exception:  # of an exception that holds what cannot be sent
-        return pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+        return pickle.dumps((RuntimeError(f"{type(answer).__name__}: {answer}"), said))
 
 
 def _tell(pipe: Connection, name: str, request: bytes) -> None:
@@ -195,9 +213,12 @@ def _tell(pipe: Connection, name: str, request: bytes) -> None:
 
 def _heard(pipe: Connection) -> Any:
     try:
-        return pickle.loads(pipe.recv_bytes())
+        answer, said = pickle.loads(pipe.recv_bytes())
     except (EOFError, OSError):
         raise _gone() from None
+    for name, level, line in said:
+        logging.getLogger(name).log(level, "%s", line)
+    return answer
 
 
 def _gone() -> RuntimeError:
