@@ -32,6 +32,17 @@ from silodp import Cohort, Experiment
 
 torch.set_num_threads(1)
 
+
+def _not_waited_for(descriptor: int) -> None:
+    """In place of `os.fsync`: what a killed process wrote is there anyway, and no test stops the machine.
+
+    Disks take milliseconds for each, and the suite has tens of thousands. Commands in processes of their own
+    do wait; tests that are about it put their own in its place.
+    """
+
+
+os.fsync = _not_waited_for
+
 hypothesis.settings.register_profile("untimed", deadline=None)  # a busy neighbour is no failure
 hypothesis.settings.load_profile("untimed")
 
