@@ -387,7 +387,7 @@ def test_a_resolved_experiment_leaves_nothing_open(setting: str) -> None:
     section, _, name = setting.rpartition(".")
     del (tree[section] if section else tree)[name]
     assert not isinstance(Experiment.build(tree), ResolvedExperiment)
-    with pytest.raises(InputError, match=rf"{setting}: a run's experiment says every number; restore it"):
+    with pytest.raises(InputError, match=rf"{setting}: is missing from the experiment of a run; restore it"):
         ResolvedExperiment.build(tree)
 
 

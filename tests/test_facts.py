@@ -27,14 +27,14 @@ def test_facts_come_back_over_json(one: HospitalFacts) -> None:
 
 
 @given(facts, st.sampled_from([*facts.example().to_dict()]), st.sampled_from([None, -1, "x", [1], 0.5, {}]))
-def test_no_other_kind_of_value_is_taken(one: HospitalFacts, field: str, value: object) -> None:
+def test_facts_of_other_types_are_refused(one: HospitalFacts, field: str, value: object) -> None:
     if field in ("name", "storage") and value == "x":
         return
     with pytest.raises(InputError, match="are not a hospital's"):
         HospitalFacts.from_dict({**one.to_dict(), field: value})
 
 
-def test_they_are_those_of_the_data() -> None:
+def test_facts_are_those_of_the_data() -> None:
     (hospital,) = blob_cohort(1, images=20, size=16).hospitals
     found = facts_of(hospital, task_named("segmentation"), 4)
     assert (found.train, found.validation, found.test) == (12, 4, 4)

@@ -70,7 +70,7 @@ def federation(experiment: Experiment, cohort: Cohort, factor: float = 1.0) -> t
 def hiding_noise(experiment: Experiment) -> Any:
     """Noise that makes every release the same number, whatever it hides.
 
-    Two federations on different data then differ only in what did NOT go through the door.
+    Two federations on different data then differ only in what did NOT go through the mechanism.
     """
 
     def source(seed: int, number: int) -> NoiseSource:
@@ -170,7 +170,7 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
     network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
     write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
     recipe = {
-        "rounds": 6,
+        "rounds": 4,
         "model": {"features": 2, "levels": 1, "affine": True, "trainable": "norm+head",
                   "start": str(tmp_path / "start.safetensors")},
         "local": {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 4},
@@ -180,7 +180,7 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
     }  # fmt: skip
     monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
     monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
-    monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 24)
+    monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 8)
     cohort = blob_cohort(images=15)
     other = other_data(cohort)
     one, two = (
@@ -220,7 +220,7 @@ def test_without_an_average_the_model_is_the_last_rounds(tmp_path: Path) -> None
     ("section", "rule", "steered"),
     [("clipping", "median", "noise_std"), ("intermediaries", "adaptive", "intermediaries")],
 )
-def test_the_authors_rules_do_let_something_past_the_door_and_the_ledger_says_so(
+def test_the_authors_rules_bypass_the_mechanism_and_the_ledger_says_so(
     section: str, rule: str, steered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same instrument must see the leaks that are there."""
@@ -310,7 +310,7 @@ def test_the_engine_is_not_asked_for_a_round_too_many(
 
 
 @pytest.mark.parametrize("rounds_before_the_last", [0, 3])
-def test_the_brake_survives_resume(
+def test_the_budget_check_survives_resume(
     rounds_before_the_last: int, limited: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """Killed before a checkpoint and resumed, and resumed once more at the end: as if nothing happened."""

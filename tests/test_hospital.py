@@ -121,7 +121,7 @@ def test_an_intermediary_is_the_same_images_in_every_round() -> None:
     ("network", "pixel"), [(UNet(1, 1, 2, "batch", 1), 3e38), (Picky(UNet(1, 1, 2, "batch", 1)), 99.0)],
     ids=["runs away", "raises"],
 )  # fmt: skip
-def test_an_intermediary_that_fails_counts_as_nothing_and_takes_nobody_along(
+def test_a_failing_intermediary_counts_as_zero_and_affects_no_other(
     network: torch.nn.Module, pixel: float, state: str
 ) -> None:
     """One image makes its intermediary's update NaN, or is refused by the network: its own update is nothing,
@@ -258,7 +258,7 @@ def test_states_that_are_lost_or_anothers_are_refused(content: object, words: st
         one.take_up(tmp_path, 1)
 
 
-def test_any_name_is_a_hospitals() -> None:
+def test_any_string_can_name_a_hospital() -> None:
     """None leads out of the folder, and no two share one."""
     names = ["a", "A", "../../etc", "/", ".", "", "ä", "a b", "x" * 300, "x" * 301, "\ud800"]
     places = {state_folder(Path("/run/hospitals"), name) for name in names}
@@ -267,7 +267,7 @@ def test_any_name_is_a_hospitals() -> None:
     assert all(len(place.name) < 60 for place in places)
 
 
-def test_a_plan_gone_by_is_refused_where_an_answer_leaves_something_behind() -> None:
+def test_a_stateful_hospital_refuses_plans_of_past_rounds() -> None:
     """A late copy of round one, or another plan of round two, would move the states on once more."""
     one, start = hospital()
     for number in (1, 2):

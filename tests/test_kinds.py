@@ -78,7 +78,7 @@ def blocks(path: Path, hospitals: int = 2, each: int = 24) -> Path:
     return path
 
 
-def test_a_kind_of_files_from_outside_is_checked_trained_on_and_prepared(tmp_path: Path) -> None:
+def test_a_file_format_defined_by_a_user_is_checked_trained_on_and_prepared(tmp_path: Path) -> None:
     path = blocks(tmp_path / "data.blocks")
     done = CliRunner().invoke(app, ["data", "check", str(path), "--set", "turned=true", "--json"])
     assert done.exit_code == 0, done.output
@@ -109,7 +109,7 @@ def test_a_kind_of_files_from_outside_is_checked_trained_on_and_prepared(tmp_pat
     assert train(ready, out=tmp_path / "other", device="cpu").test.keys() == result.test.keys()
 
 
-def test_what_a_kind_from_outside_has_is_listed_and_nothing_else_is_taken(tmp_path: Path) -> None:
+def test_settings_of_a_users_kind_are_listed_and_others_refused(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["settings", "cohort"]).stdout
     assert "cohort.turned = false: Upside down." in listed
     with pytest.raises(InputError, match=r"cohort\.turned = True: not a setting of cohort\.kind = npz"):
@@ -120,7 +120,7 @@ def test_what_a_kind_from_outside_has_is_listed_and_nothing_else_is_taken(tmp_pa
         Experiment(cohort={"kind": "tests-blocks", "path": str(tmp_path)})
 
 
-def test_a_norm_layer_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_norm_layer_defined_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(channels: int, affine: bool) -> nn.Module:
         return nn.Identity()
 
@@ -137,7 +137,7 @@ def test_a_norm_layer_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         Experiment(model={"norm": "mixing"}, privacy={"level": "sample"})
 
 
-def test_a_task_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_defined_by_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hinge(logits: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.multi_margin_loss(logits, labels.long())
 

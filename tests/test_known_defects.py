@@ -217,7 +217,7 @@ def test_flower_a_zero_norm_update_crashes_the_round(
         assert bool(torch.isfinite(tensor).all())
 
 
-def test_most_frameworks_epsilon_computed_once_never_per_round_never_as_a_brake(
+def test_most_frameworks_epsilon_computed_once_and_never_checked_per_round(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """ε stands in every round's record, is right there, survives a crash, and stops the run."""

@@ -241,7 +241,7 @@ def test_whatever_a_hospital_sends_it_harms_nobody(numbers: object) -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("z", [0.0, 0.5])
-def test_an_intermediary_that_ran_away_counts_as_nothing_its_bit_included(bad: float, z: float) -> None:
+def test_a_nan_update_counts_as_zero_including_its_bit(bad: float, z: float) -> None:
     door, chance = mechanism(z, "quantile"), torch.Generator().manual_seed(1)
     first, lost, last = torch.randn(3, 50, generator=chance)
     lost[7] = bad

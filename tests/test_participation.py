@@ -36,7 +36,7 @@ def test_everyone_takes_part() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 2 / 3])
-def test_poisson_takes_each_with_its_chance_and_apart_from_the_others(rate: float) -> None:
+def test_poisson_draws_each_hospital_independently_at_its_rate(rate: float) -> None:
     drawn = draws(rule("poisson", rate))
     alone = Counter(name for chosen in drawn for name in chosen)
     together = Counter(pair for chosen in drawn for pair in combinations(chosen, 2))
@@ -51,7 +51,7 @@ def test_poisson_at_rate_one_takes_everyone() -> None:
 
 
 @pytest.mark.parametrize("name", ["poisson", "fraction"])
-def test_a_hospital_is_as_likely_wherever_it_stands(name: str) -> None:
+def test_participation_does_not_depend_on_the_order_of_hospitals(name: str) -> None:
     for order in (SIX, SIX[::-1]):
         drawn = draws(rule(name, 0.5), order)
         assert close(sum("a" in chosen for chosen in drawn), 0.5)
@@ -119,8 +119,6 @@ def test_a_poisson_draw_has_exactly_its_chance(rate: float, monkeypatch: pytest.
         ("fraction", 0.5, 5, 2 / 5),
     ],
 )
-def test_the_chance_of_taking_part_is_the_real_one(
-    name: str, rate: float, hospitals: int, chance: float
-) -> None:
+def test_the_sampling_rate_is_the_realised_one(name: str, rate: float, hospitals: int, chance: float) -> None:
     """A tenth of six hospitals is one of them: a chance of 1/6, which is what the accountant must hear."""
     assert rule(name, rate).sampling_rate(hospitals) == pytest.approx(chance)

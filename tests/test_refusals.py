@@ -69,7 +69,7 @@ def refusal(tree: dict[str, Any]) -> str:
         ("privacy=3", "privacy = 3: it is a section; set what is in it, such as privacy.noise_multiplier"),
     ],
 )
-def test_a_refusal_says_what_may_stand_there(change: str, sentence: str) -> None:
+def test_a_refusal_lists_the_allowed_values(change: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         Experiment.build({}, [change])
     assert str(caught.value).endswith(sentence)
@@ -100,12 +100,12 @@ def test_lists_and_choices_of_numbers(settings: dict[str, Any], sentence: str) -
         ("clipping.rule=quantil", "quantile"),
     ],
 )
-def test_a_misspelt_setting_is_guessed(change: str, meant: str) -> None:
+def test_a_misspelt_setting_gets_a_suggestion(change: str, meant: str) -> None:
     with pytest.raises(InputError) as caught:
         Experiment.build({}, [change])
     assert str(caught.value).endswith(f"; did you mean {meant}?")
 
 
-def test_what_is_near_to_nothing_is_not_guessed() -> None:
+def test_no_suggestion_where_nothing_is_close() -> None:
     assert did_you_mean("colour", ["rounds", "privacy.delta"]) == ""
     assert did_you_mean("x" * 10**6, ["rounds"]) == ""

@@ -60,7 +60,7 @@ def of_silodp(name: str) -> str:
         ({"pretraining"}, {"pretraining", "cohorts", "errors", "models", "noise", "tasks"}),
     ],
 )
-def test_a_room_knows_only_what_it_needs(rooms: set[str], allowed: set[str]) -> None:
+def test_imports_of_a_package_are_restricted(rooms: set[str], allowed: set[str]) -> None:
     seen = [(file, name) for room, file, name in imports() if room in rooms and of_silodp(name)]
     assert [one for one in seen if of_silodp(one[1]) not in allowed] == []
 
@@ -77,6 +77,6 @@ def test_only_the_command_line_imports_rich_and_typer() -> None:
     assert {room for room, _, _ in seen} == {"cli"}
 
 
-def test_every_room_is_known_here() -> None:
+def test_every_package_has_an_import_rule() -> None:
     rooms = {room for room, _, _ in imports()}
     assert rooms >= METHOD | OUTER

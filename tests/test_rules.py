@@ -196,7 +196,7 @@ def test_an_own_engine_is_asked(experiment: Experiment, cohort: Cohort, tmp_path
     assert asked == [(1, everyone), (2, everyone)]
 
 
-def test_a_name_is_taken_once() -> None:
+def test_two_rules_cannot_share_a_name() -> None:
     with pytest.raises(TypeError, match=r"clipping\.rule = fixed: silodp\.clipping has this rule already"):
 
         class Mine(ClippingRule):
@@ -249,7 +249,7 @@ class Admitting(Shrinking):
         return "C: agreed on by looking at the data"
 
 
-def test_whatever_a_rule_says_of_itself_stands_beside_epsilon(
+def test_what_a_rule_declares_uncovered_is_listed_beside_epsilon(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     result = train(experiment, cohort=cohort, clipping=Admitting(), out=tmp_path / "run", device="cpu")

@@ -203,7 +203,7 @@ def test_what_cannot_be_shared_is_refused(changes: dict[str, object], words: str
     assert words in str(caught.value)
 
 
-def test_somebody_must_be_there(shared: Experiment) -> None:
+def test_at_least_one_hospital_must_be_required(shared: Experiment) -> None:
     with pytest.raises(InputError, match=r"privacy\.may_stay_away = 3: 3 hospitals train; set it"):
         build(shared.change(privacy__may_stay_away=3), cohort=blob_cohort(3), device="cpu")
 

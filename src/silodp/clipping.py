@@ -1,7 +1,7 @@
-"""Where the clip bound C on one intermediary's update comes from, and how it moves from round to round.
+"""Where the clip bound C on one intermediary's update comes from, and how it changes from round to round.
 
-A rule is one class: its settings, its code, and what ε does not cover. The mechanism derives the events from
-what the class says of itself.
+A rule is one class: its settings, its code, and what ε does not cover of it. The mechanism derives ledger
+events from the class attributes. Add one by subclassing `ClippingRule` in any file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MEDIAN_CAP = 25.0
 class ClippingRule(Rule):
     """The bound C on the L2 norm of one intermediary's update.
 
-    Guarantee: a rule sees releases only, so what it does with them costs nothing. The one exception is a rule
-    that `reads_norms`: un-noised ones, and the mechanism's events and every list beside an ε say so.
+    Guarantee: a rule sees releases only, so whatever it computes from them costs no privacy. The exception is
+    a rule that `reads_norms`, which are un-noised: the ledger and every list beside an ε then say so.
 
     Attributes:
-        bounded: whether there is a C at all; noise protects nobody without.
-        releases_bits: whether the fraction of norms ≤ C is released, with noise.
-        reads_norms: whether C comes from the norms of the very round, in process only.
+        bounded: whether there is a C at all; without one, noise protects nobody.
+        releases_bits: whether the noised fraction of norms ≤ C is released.
+        reads_norms: whether C comes from the round's own un-noised norms; in process only.
     """
 
     section: ClassVar[str] = "clipping"
@@ -53,7 +53,8 @@ class ClippingRule(Rule):
     def reach(self, round_: int) -> tuple[float, float]:
         """The smallest and the largest C that a round can have, whatever was released before it.
 
-        A hospital holds a plan against this. A rule that reads norms has no such limits, and is not deployed.
+        A deployed hospital checks plans against this range. A rule that reads norms has none, and cannot be
+        deployed.
         """
         bound = self.first_bound()
         return (math.inf, math.inf) if bound is None else (bound, bound)
@@ -76,9 +77,9 @@ class ClippingRule(Rule):
         raise NotImplementedError
 
     def multipliers(self, noise_multiplier: float) -> tuple[float, float]:
-        """A round's privacy divided: the noise multipliers of the update and of the bits «norm ≤ C».
+        """Divides a round's privacy: noise multipliers of the update and of the bits «norm ≤ C».
 
-        z_u^-2 + z_b^-2 must be z^-2 at most, which the mechanism checks; z_b is 0 without bits.
+        z_u^-2 + z_b^-2 must not exceed z^-2, which the mechanism checks; z_b is 0 without bits.
         """
         return noise_multiplier, 0.0
 
@@ -94,12 +95,13 @@ class NoClipping(ClippingRule):
 
 
 class FixedClipping(ClippingRule):
-    """C as it is given, in every round."""
+    """C is `bound` in every round."""
 
     rule: Literal["fixed"] = "fixed"
     bound: Positive = 1.0
+    """C."""
     normalise: bool = False
-    """Scale every update to norm C: small ones up, too."""
+    """Scale every update to norm C, small ones up as well."""
 
     @property
     def scales_up(self) -> bool:
@@ -110,20 +112,20 @@ class FixedClipping(ClippingRule):
 
 
 class RehearsedClipping(ClippingRule):
-    """C, fixed, so that a round's noise is as large as the start was seen to bear in a rehearsal.
+    """C is fixed, so that a round's noise is as large as the start tolerated in a rehearsal.
 
-    The noise on the mean has the norm z·C·√d/N: what a start bears of it hangs on the start, hardly on ε, on
-    the number of hospitals or of parameters. A rehearsal is held on generated hospitals, so C has seen
-    nobody's data and is free of ε; see `runs/rehearsal.py`.
+    The noise on the mean has norm z·C·√d/N. How much of it a start tolerates depends on the start, and hardly
+    on ε or on the number of hospitals or parameters. A rehearsal uses generated hospitals, so C depends on
+    nobody's data and costs no ε; see `runs/rehearsal.py`.
     """
 
     rule: Literal["rehearsed"] = "rehearsed"
     noise: Positive | None = None
     """The norm of a round's noise on the mean; by default from a rehearsal before round one."""
     bound: Positive | None = None
-    """C; by default the noise's norm over z·√d/N. Written when a run starts."""
+    """C; by default the noise's norm divided by z·√d/N. Written down when a run starts."""
     normalise: bool = False
-    """Scale every update to norm C: small ones up, too."""
+    """Scale every update to norm C, small ones up as well."""
 
     @property
     def scales_up(self) -> bool:
@@ -135,7 +137,13 @@ class RehearsedClipping(ClippingRule):
         return self.bound
 
     def bound_for(self, noise_multiplier: float, hospitals: float, numbers: int) -> float:
-        """C with which the noise of `hospitals` on `numbers` parameters has the rehearsed norm."""
+        """C with which the noise on the mean has the rehearsed norm.
+
+        Args:
+            noise_multiplier: z.
+            hospitals: N, the expected number of hospitals in a round.
+            numbers: d, the number of trainable parameters.
+        """
         if self.noise is None or not noise_multiplier:
             raise ValueError("clipping.noise is not resolved, or there is none")
         return self.noise * hospitals / (noise_multiplier * math.sqrt(numbers))
@@ -147,7 +155,7 @@ class MedianClipping(ClippingRule):
     reads_norms: ClassVar[bool] = True
     rule: Literal["median"] = "median"
     bound: Positive = 1.0
-    """Used only if nobody answers."""
+    """C of a round in which no hospital answers."""
 
     @property
     def uncovered(self) -> str:
@@ -168,18 +176,20 @@ class QuantileClipping(ClippingRule):
     bound: Positive = 1.0
     """C of round one."""
     quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """γ: the fraction of norms that C should be above."""
     learning_rate: Positive = 0.2
+    """η: how fast C follows."""
     bit_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Of each round's privacy: for the bits «norm ≤ C»."""
+    """Share of each round's privacy that is spent on the bits «norm ≤ C»."""
 
     def first_bound(self) -> float:
         return self.bound
 
     def next_bound(self, bound: float | None, fraction_below: float | None) -> float | None:
-        """C·exp(−η(b̃ − γ)): more than γ of the norms below C means that C is too large, and it shrinks."""
+        """C·exp(−η(b̃ − γ)): if more than γ of the norms are below C, C is too large and shrinks."""
         if bound is None or fraction_below is None:
             return bound
-        fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of its range
+        fraction = min(max(fraction_below, 0.0), 1.0)  # noise can push it out of this range
         return bound * math.exp(-self.learning_rate * (fraction - self.quantile))
 
     def reach(self, round_: int) -> tuple[float, float]:

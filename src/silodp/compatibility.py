@@ -13,19 +13,27 @@ if TYPE_CHECKING:
     from silodp.experiment import Experiment
 
 Demand = tuple[str, Any, bool, object, str]
-"""A setting, its value, whether that fits, what would, and why."""
+"""A setting, its value, whether that fits, a value that would, and the reason."""
 
 
 def refuse_norm_readers(experiment: Experiment, because: str) -> None:
-    """Where hospitals are not in the server's process: rules that read un-noised norms; `because`: the rest
-    of the sentence, with the way out."""
+    """Refuses rules that read un-noised norms, where hospitals are outside the server's process.
+
+    Args:
+        experiment: to check.
+        because: the rest of the sentence, with the way out.
+    """
     for name, rule in (("intermediaries", experiment.intermediaries), ("clipping", experiment.clipping)):
         if rule.reads_norms:
             raise InputError(f"{name}.rule = {rule.rule}: it reads un-noised norms, which {because}")
 
 
 def refuse_what_does_not_fit(experiment: Experiment) -> None:
-    """Raises ValueError for the first settings that contradict each other, with the way out."""
+    """Checks that the settings do not contradict each other.
+
+    Raises:
+        ValueError: for the first pair that does, with the way out.
+    """
     privacy, task = experiment.privacy, task_named(experiment.task)
     if privacy.level == "sample":
         _refuse("privacy.level = sample", _of_sample_level(experiment))
@@ -67,7 +75,7 @@ def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
 
 
 def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
-    """The noise follows from the budget only where v and who takes part do not follow from the noise."""
+    """The noise can follow from the budget only if v does not follow from the noise."""
     parts, private = experiment.intermediaries, experiment.privacy
     level, circular = private.level, "v would follow from the noise"
     if "noise_multiplier" in private.model_fields_set:
@@ -88,7 +96,7 @@ def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
 
 
 def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
-    """DP-SGD at the hospitals protects images; nothing else may mix them, clip them or draw hospitals."""
+    """DP-SGD at the hospitals protects single images: nothing else may mix or clip them or draw hospitals."""
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
     model, whole = experiment.model, "hospitals are not split"
     norm = model.norm if isinstance(model, OwnNetwork) else None
@@ -104,7 +112,7 @@ def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
 
 
 def _of_shared_noise(experiment: Experiment) -> tuple[Demand, ...]:
-    """Un-noised numbers do not leave a hospital then, and the shares of those who are there must do."""
+    """With shared noise no un-noised number may leave a hospital, and every member's share is needed."""
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
     everyone = drawn.accounted_as(stateful=False) == "all"
     level, unread = experiment.privacy.level, "norms do not leave a hospital that noises its contribution"

@@ -1,4 +1,4 @@
-"""What un-noised numbers say of a round: in a simulation, beside the release, and never in it."""
+"""Un-noised statistics of a round, for simulations: recorded beside the release, never part of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from silodp.messages import Diagnostics
 
 @dataclass(frozen=True)
 class Unprotected:
-    """Un-noised statistics. They may be recorded in a simulation; using them is an `unprotected` event."""
+    """Un-noised statistics of a round. A simulation may record them; using them is an `unprotected` event.
+
+    Attributes:
+        ratio: ξ, φ and λ of Eq. 2.
+        cosine_std: standard deviation over intermediaries of cos(Δ_ij, sum), as in Fig. 2(b).
+        losses: mean training loss by hospital.
+    """
 
     ratio: Ratio
     cosine_std: float
@@ -24,11 +30,16 @@ class Unprotected:
 
 
 def measured(total: Tensor, diagnostics: Mapping[str, Diagnostics], noise_norm: float) -> Unprotected:
-    """Eq. 2 and the cosines of Fig. 2(b), from un-noised numbers."""
-    seen = list(diagnostics.values())
-    sketches = torch.cat([one.sketches for one in seen])
-    similarity = cosines(sketches, sketch(total, signs(len(total), total.device)))
-    norms = torch.cat([one.norms for one in seen])
+    """Computes Eq. 2 and the cosines of Fig. 2(b) from un-noised numbers.
+
+    Args:
+        total: (d,) float32, the un-noised sum of clipped updates.
+        diagnostics: by hospital.
+        noise_norm: ‖ζ‖, the norm of the noise on the mean.
+    """
+    direction = sketch(total, signs(len(total), total.device))
+    similarity = torch.cat([cosines(one.sketches, direction) for one in diagnostics.values()])
+    norms = torch.cat([one.norms for one in diagnostics.values()])
     ratio = Ratio(noise_norm, float(norms.sum()), float(norm(total)))
     losses = {name: float(one.loss) for name, one in diagnostics.items()}
     return Unprotected(ratio, float(similarity.std(correction=0)), losses)

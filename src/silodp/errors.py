@@ -1,24 +1,24 @@
-"""The one error a person is meant to read: it names the field, the value and the way out."""
+"""The error for users, which names the field, the value and the way out, and helpers for its text."""
 
 import difflib
 import re
 from collections.abc import Iterable
 from typing import Any
 
-BEGINNING, END = 2000, 500  # characters; the way out stands at the end
-LONGEST = 200  # characters of a value in an error
+BEGINNING, END = 2000, 500  # characters kept of a long message; the way out is at its end
+LONGEST = 200  # characters of a value in a message
 
-# C0 and C1 controls, what turns the direction of writing, what ends a line, and halves of pairs that no
-# encoding can write. Tabs and ends of lines are meant where a text has several lines.
-_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_LINES = re.compile(f"[{_STEERING}]")
-_ONE_LINE = re.compile(f"[\t\n{_STEERING}]")
+# C0 and C1 controls, marks that change the writing direction, line separators, and lone surrogates, which no
+# encoding can write. Tabs and newlines are allowed in texts of several lines.
+_CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_LINES = re.compile(f"[{_CONTROLS}]")
+_ONE_LINE = re.compile(f"[\t\n{_CONTROLS}]")
 
 
 class InputError(ValueError):
-    """Something given to silodp cannot be used. The command line prints it and exits with 2.
+    """Invalid input. The command line prints the message and exits with code 2.
 
-    It is one line, whatever the names and values in it are; of a very long one the middle is left out.
+    The message is one line, whatever names and values it contains; a very long one loses its middle.
     """
 
     def __init__(self, text: str) -> None:
@@ -27,14 +27,14 @@ class InputError(ValueError):
 
 
 def cannot_write(path: object, error: OSError) -> InputError:
-    """A full disk, or a folder that may not be written to."""
+    """The error for a full disk or a folder without write permission."""
     return InputError(
         f"{path}: cannot be written ({error.strerror or error}); make room, or give a folder elsewhere"
     )
 
 
 def printable(text: object, *, one_line: bool = False) -> str:
-    """Text whose control characters are shown (`\\x1b`) rather than sent; with `one_line` also line ends."""
+    """Escapes control characters (`\\x1b`), and with `one_line` also tabs and newlines."""
     return (_ONE_LINE if one_line else _LINES).sub(_shown, str(text))
 
 
@@ -45,18 +45,18 @@ def _shown(found: re.Match[str]) -> str:
 
 
 def short(value: Any) -> str:
-    """A value as it was given; of a long one the beginning and the end."""
+    """`repr` of a value, shortened in the middle where it is long."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number too long to be written, brackets without end
-        return "a value without end"
+    except (ValueError, RecursionError):  # a huge number, or very deep nesting
+        return "a value too large to show"
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """For the end of an error: the known name that is nearest to what was written; empty where none is near.
+    """A suggestion for the end of a message: the known name closest to `word`; empty where none is close.
 
-    A name is near, too, where only the sections before it were left out.
+    A name without its sections, such as `noise_multiplier`, counts as close.
     """
     text, names = str(word)[:LONGEST], list(map(str, known))
     ends = [name for name in names if name.endswith(f".{text}")]

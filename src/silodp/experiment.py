@@ -1,4 +1,4 @@
-"""Everything a run needs, as one typed tree that comes from TOML and goes back to it."""
+"""An experiment: all settings of a run as one typed tree, read from TOML and written back to it."""
 
 from __future__ import annotations
 
@@ -41,30 +41,33 @@ RULES: dict[str, type[Rule]] = {
         ParticipationRule,
     )
 }  # fmt: skip
-"""The sections whose first setting is a choice among rules."""
+"""The sections that are a choice among rules, by name."""
 
 RUN_FORMAT = 3
-"""Of what a run writes into its folder; raised when a folder of before can no longer be read."""
+"""Version of a run folder's files; raised when older folders can no longer be read."""
 
 PRESETS = Path(__file__).parent / "presets"
 
 
 class Experiment(Settings):
-    """One run, complete: running the same experiment again gives the same result."""
+    """All settings of one run: running the same experiment again gives the same result."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "experiment"
+    """Name of the run, and of its folder by default."""
     description: str = ""
+    """One line about it."""
     format: int | None = None
-    """Of a run's files; written when it starts."""
+    """Version of the run's files; written when it starts."""
     task: Annotated[str, AfterValidator(known_task)] = "segmentation"
     """What is learnt: segmentation or classification."""
     rounds: Count = 30
+    """Rounds of training."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Of all chance in the run but the system's."""
+    """Seed of everything random in the run except the system's entropy."""
     checkpoint_every: Count = 1
-    """So many rounds a kill can cost."""
+    """Rounds between checkpoints: so many rounds a kill can cost."""
     diagnostics: bool = True
-    """Un-noised ξ, φ, λ, cosines and losses in metrics.jsonl; ε does not cover them."""
+    """Write un-noised ξ, φ, λ, cosines and losses into metrics.jsonl; ε does not cover them."""
     threads: Count | None = None
     """On a CPU; default: all cores. Small models run best on one."""
     executor: Literal["auto", "sequential", "stacked", "captured"] = "auto"
@@ -97,7 +100,7 @@ class Experiment(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults_follow(cls, tree: Any) -> Any:
-        """Another task has another cohort and network by default; DP-SGD at the hospitals splits nothing."""
+        """Defaults that depend on other settings: cohort and network on the task, rules on privacy.level."""
         if not isinstance(tree, dict):
             return tree
         task = TASKS.get(str(tree.get("task")), SEGMENTATION)
@@ -122,7 +125,7 @@ class Experiment(Settings):
 
     @property
     def averaged_rounds(self) -> int:
-        """How many rounds, the last ones, the model is the mean of; 0: it is the last round's."""
+        """The number of last rounds over which the model is averaged; 0: it is the last round's."""
         return math.ceil(self.rounds * self.server.average)
 
     @classmethod
@@ -149,9 +152,9 @@ class Experiment(Settings):
 
     @classmethod
     def build(cls, tree: Mapping[str, Any], changes: Sequence[str] | Mapping[str, Any] = ()) -> Self:
-        """Validates a tree of settings after changing some of them; the way in for presets and Python.
+        """Validates a tree of settings after applying changes to it.
 
-        Where a change names another rule, what the tree says that only the former one has goes.
+        Where a change names another rule, settings that only the former rule has are dropped.
         """
         tree = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
         pairs = _pairs(changes)
@@ -163,7 +166,7 @@ class Experiment(Settings):
     def change(self, **changes: Any) -> Self:
         """This experiment with some settings changed: `change(rounds=5, privacy__noise_multiplier=0.3)`.
 
-        What was never said takes the defaults that go with the changes.
+        Settings that were never given take the defaults that go with the changes.
         """
         return self.build(
             self.model_dump(exclude_none=True, exclude_unset=True),
@@ -173,15 +176,15 @@ class Experiment(Settings):
     def resolve(
         self, hospitals: int, threads: int, images: int = 1, simulated: bool | None = None
     ) -> ResolvedExperiment:
-        """Fills in what the defaults leave open, so that the written file says every number.
+        """Fills in every default that depends on the cohort or the machine, so that the file is complete.
 
-        Threads are among them: sums of floating-point numbers depend on how they are divided.
+        The number of threads is among them: floating-point sums depend on how they are divided.
 
         Args:
-            hospitals: how many the cohort has.
+            hospitals: in the cohort.
             threads: of this machine.
-            images: of the training sets of those who train.
-            simulated: whether the hospitals of a cohort of files were dealt out; None for other cohorts.
+            images: training images of all members together.
+            simulated: whether the hospitals of a cohort from files are simulated; None for other cohorts.
         """
         members = self.participation.members or hospitals
         if members > hospitals:
@@ -195,7 +198,7 @@ class Experiment(Settings):
                 f"at most {members - 1}"
             )
         cohort = self.cohort.model_dump(exclude_none=True) | {"hospitals": hospitals}
-        for place in {"path", "cache"} & cohort.keys():  # so that a run is resumed from anywhere
+        for place in {"path", "cache"} & cohort.keys():  # so that a run can be resumed from any folder
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         if simulated is not None:
             cohort.setdefault("partition", "equal" if simulated else "given")
@@ -212,12 +215,12 @@ class Experiment(Settings):
         if self.budget is not None and self.budget.sets_noise:
             delta = self.budget.delta or self.privacy.delta or changes["privacy.delta"]
             changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
-            changes["budget.sets_noise"] = False  # what is written goes on as it began, with more rounds, too
+            changes["budget.sets_noise"] = False  # a resumed run keeps its noise, with more rounds as well
         tree = self.model_dump(exclude_none=True)
         return ResolvedExperiment.build(tree, changes)
 
     def _noise_within(self, budget: BudgetSettings, delta: float, members: int) -> float:
-        """z with which all rounds together cost what the budget allows."""
+        """z with which all rounds together cost the budget's ε."""
         from silodp.privacy.calibration import Setting, Target, noise_for
 
         drawn = self.participation
@@ -228,22 +231,25 @@ class Experiment(Settings):
             drawn.sampling_rate(members),
         )
         target = Target(budget.epsilon, budget.unit, budget.neighbours)
-        return noise_for(target, setting, self.rounds) * (1 + 1e-5)  # so that rounding costs no round
+        return noise_for(target, setting, self.rounds) * (
+            1 + 1e-5
+        )  # so that rounding does not cost the last round
 
     def said(self) -> str:
-        """As TOML, only what was said: defaults stay open."""
+        """TOML of the settings that were given, without defaults."""
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_unset=True))
 
     def to_toml(self) -> str:
+        """TOML of all settings, defaults included."""
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 class ResolvedExperiment(Experiment):
-    """An experiment for hospitals that are known: every number is said. A run's folder has such a one."""
+    """An experiment without open defaults, for a known cohort; every run folder has one."""
 
     @model_validator(mode="after")
     def _nothing_is_open(self) -> Self:
@@ -256,7 +262,7 @@ class ResolvedExperiment(Experiment):
             ("budget.delta", self.budget is None or self.budget.delta),
         ):
             if value is None:
-                raise ValueError(f"{setting}: a run's experiment says every number; restore it")
+                raise ValueError(f"{setting}: is missing from the experiment of a run; restore it")
         return self
 
     @property
@@ -267,18 +273,18 @@ class ResolvedExperiment(Experiment):
 
     @property
     def hospitals(self) -> int:
-        """Of the cohort."""
+        """Number of hospitals in the cohort."""
         assert self.cohort.hospitals is not None
         return self.cohort.hospitals
 
     @property
     def members(self) -> int:
-        """How many of the hospitals train."""
+        """Number of hospitals that train."""
         return self.participation.members or self.hospitals
 
 
 def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
-    """Settings of a cohort whose kind need not be known, from changes such as "hospitals=6"."""
+    """Cohort settings for a path whose kind is not known yet, with changes such as "hospitals=6"."""
     tree: dict[str, Any] = {"cohort": {"path": str(path)}}
     for key, value in map(_parse_change, changes):
         _put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
@@ -287,7 +293,7 @@ def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
 
 
 def model_for(task: str, usual: Mapping[str, Any], changes: Sequence[str]) -> ModelSettings:
-    """Settings of a network for a task, with changes such as "features=16"."""
+    """Model settings for a task, with changes such as "features=16" to the defaults in `usual`."""
     tree: dict[str, Any] = {"task": task, "model": {}}
     for key, value in map(_parse_change, changes):
         _put(tree, key if key.startswith("model.") else f"model.{key}", value)
@@ -305,6 +311,7 @@ def delta_by_rule(hospitals: int) -> float:
 
 
 def preset_names() -> list[str]:
+    """Names of the presets in the package, sorted."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
@@ -313,7 +320,7 @@ def _pairs(changes: Sequence[str] | Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _named_after_files(tree: dict[str, Any], changes: Mapping[str, Any], preset: str) -> dict[str, Any]:
-    """A preset on other files is a run on these, and called so unless the changes name it."""
+    """Names an experiment after the files that replace the preset's cohort, unless a change names it."""
     files = changes.get("cohort.path")
     if not isinstance(files, str):
         return tree
@@ -344,7 +351,7 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _drop_other_rules(tree: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> None:
-    """Takes out of `tree` what means nothing with the rules, and other choices, that `changes` name."""
+    """Drops from `tree`, in place, settings that do not apply to the choices that `changes` make."""
     named = dict(changes)
     for section, base in RULES.items():
         rule, settings = base.known.get(str(named.get(f"{section}.{base.key}"))), tree.get(section)

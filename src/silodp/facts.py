@@ -1,4 +1,4 @@
-"""What a federation knows of a hospital before it trains: all of it is public, and none of it an image."""
+"""What a federation knows about a hospital before training: public counts and shapes, never images."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Target = Literal["mask", "class"]
 
 @dataclass(frozen=True)
 class HospitalFacts:
-    """One hospital in numbers; ε covers none of them.
+    """Public facts about one hospital; ε covers none of them.
 
     Attributes:
-        train, validation, test: how many images are in each part.
+        train, validation, test: number of images in each part.
         shape: of an image: channels, height, width.
-        storage: the images' type, such as "uint8".
-        target: whether images are segmented or classified.
-        outputs: how many masks an image has, or how many classes there are, or else how many its labels show.
-        whole_patients: whether it is known whose each training image is.
-        most_intermediaries: the largest v that it has images and patients for.
+        storage: dtype of the images, such as "uint8".
+        target: whether images have masks or classes.
+        outputs: masks of an image; or classes, as agreed on or else as its labels show.
+        whole_patients: whether the patient of each training image is known.
+        most_intermediaries: the largest v for which it has images and patients.
     """
 
     name: str
@@ -48,7 +48,7 @@ class HospitalFacts:
 
     @classmethod
     def from_dict(cls, fields: Any) -> HospitalFacts:
-        """Strictly: every number of its kind and in its range; else InputError."""
+        """Reads facts strictly; raises InputError where a field has another type or an impossible value."""
         try:
             facts = cls(**{**fields, "shape": tuple(fields["shape"])})
             counts = (
@@ -72,11 +72,13 @@ class HospitalFacts:
 def facts_of(
     hospital: HospitalData, task: Task, min_samples: int, classes: int | None = None
 ) -> HospitalFacts:
-    """The facts of a checked hospital.
+    """Extracts the facts of a validated hospital.
 
     Args:
-        min_samples: how many images an intermediary has at least.
-        classes: how many there are, where that is agreed on: then nobody's labels are looked at for it.
+        hospital: its data.
+        task: segmentation or classification.
+        min_samples: the fewest images that an intermediary may have.
+        classes: the agreed number of classes; None: counted in the labels.
     """
     train = hospital.train
     channels, height, width = train.images.shape[1:]
@@ -95,12 +97,12 @@ def facts_of(
 
 
 def describe_facts(name: str, facts: Sequence[HospitalFacts], classes: int | None) -> dict[str, Any]:
-    """What cohort.json says where the images are elsewhere: counts alone.
+    """The content of cohort.json for a run whose images stay elsewhere: counts only.
 
     Args:
         name: of the cohort.
         facts: of its hospitals, at least one.
-        classes: how many, where that is agreed on.
+        classes: the agreed number of classes, if any.
     """
     first = facts[0]
     outputs = classes or max(one.outputs for one in facts)

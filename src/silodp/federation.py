@@ -1,6 +1,6 @@
 """The paper's algorithm, round by round: plan → train → release → step → record.
 
-`rounds` is Eq. 1 with adaptive intermediaries; everything else in this module sets it up.
+`Federation.rounds` is Eq. 1 with adaptive intermediaries; the rest of this module sets it up.
 """
 
 from __future__ import annotations
@@ -34,33 +34,57 @@ from silodp.server_optimizers import ServerOptimizer
 
 @dataclass
 class State:
-    """What the server carries from round to round; exactly this goes into a checkpoint."""
+    """What the server carries from round to round; exactly this goes into a checkpoint.
+
+    Attributes:
+        round: the last finished round; 0 before the first.
+        parameters: (d,) float32, θ after that round, on the engine's device.
+        optimizer: the server optimizer's state.
+        clip_bounds: C of the next round, by phase of the server optimizer; None where it will be the median
+            of that round's norms.
+        intermediaries: v of the next round.
+        capped: whether v is less than its rule asked for, since a hospital has too few images or patients.
+        draws: the secret from which, with a round's number, follows who takes part in it.
+        stopped: why the budget ended the run; None while it goes on.
+        average: (d,) float32, the mean over the last rounds where `server.average` asks for one.
+        averaged: the number of rounds in `average`.
+    """
 
     round: int
     parameters: Tensor
     optimizer: dict[str, Any]
-    clip_bounds: dict[str, float | None]  # by phase of the server optimizer; None: this round's median
+    clip_bounds: dict[str, float | None]
     intermediaries: int
     capped: bool
-    draws: str  # from this and the round's number follows who takes part; secret where ε counts on it
-    stopped: str | None = None  # why the budget ended the run
-    average: Tensor | None = None  # over the last rounds, where server.average asks for it
-    averaged: int = 0  # how many rounds are in it
+    draws: str
+    stopped: str | None = None
+    average: Tensor | None = None
+    averaged: int = 0
 
     @property
     def model(self) -> Tensor:
-        """(d,) what the run gives away: the last round's parameters, or the mean of the last rounds'."""
+        """(d,) float32, what the run publishes: the last parameters, or the mean over the last rounds."""
         return self.parameters if self.average is None else self.average
 
 
 @dataclass(frozen=True)
 class Round:
-    """One finished round, for the record."""
+    """One finished round, for the record.
+
+    Attributes:
+        plan: what the hospitals were sent.
+        asked: names of the hospitals that were asked.
+        release: what the round made public.
+        unprotected: un-noised statistics, where diagnostics were asked for; not part of the release.
+        applied: False for a first round that only measured.
+        capped: see `State`.
+        seconds: wall-clock time.
+    """
 
     plan: RoundPlan
     asked: tuple[str, ...]
     release: Release
-    unprotected: Unprotected | None  # un-noised statistics, where they were asked for; no part of the release
+    unprotected: Unprotected | None
     applied: bool
     capped: bool
     seconds: float
@@ -68,20 +92,44 @@ class Round:
 
 @dataclass(frozen=True)
 class Federation:
-    """The server: what a run fixes before its first round."""
+    """The server: everything that a run fixes before its first round.
+
+    Attributes:
+        experiment: the complete settings.
+        hospitals: name → size of its training set; both are public.
+        room: name → the largest v for which the hospital has images and patients; public as well.
+        engine: carries plans to hospitals and their contributions back.
+        optimizer: applies a released mean to θ.
+        mechanism: makes a release of contributions; the hospitals use the same one.
+        model: what the parameters mean, see `FlatModel.identity`.
+        budget: the limit on ε, where the experiment sets one.
+        noise_secret: 32 bytes; with them a round that is repeated on the same sum is the same release.
+    """
 
     experiment: ResolvedExperiment
-    hospitals: dict[str, int]  # name → size of its training set; both are public
-    room: dict[str, int]  # name → the largest v that it has images and patients for; public as well
+    hospitals: dict[str, int]
+    room: dict[str, int]
     engine: Engine
     optimizer: ServerOptimizer
     mechanism: Mechanism
-    model: str = ""  # what the parameters mean, see `FlatModel.identity`
+    model: str = ""
     budget: Budget | None = None
-    noise_secret: bytes | None = None  # 256 bits: a round redone on the same sum is then the same release
+    noise_secret: bytes | None = None
 
     def rounds(self, state: State, ledger: Ledger) -> Iterator[Round]:
-        """Trains, changing `state` in place; yields after every round, and ends before one too many."""
+        """Trains from `state` on, one round at a time.
+
+        Guarantee: every release is in the ledger, on disk, before anything uses it; a round that would exceed
+        the budget does not start. The server's state depends on hospitals' data through releases alone,
+        unless the experiment chose a rule that reads un-noised norms, which the events then say.
+
+        Args:
+            state: where to go on from; changed in place.
+            ledger: the run's record of releases; appended to.
+
+        Yields:
+            Each round when it is finished, the state being that after it.
+        """
         experiment, expected = self.experiment, self.mechanism.expected_hospitals
         for number in range(state.round + 1, experiment.rounds + 1):
             started = time.perf_counter()
@@ -115,7 +163,7 @@ class Federation:
                 plan, asked, answers, self._noise(number), self.engine.diagnostics
             )
             if not self._affords(state, ledger, number, release.events):
-                return  # a round redone after a crash whose noise came out differently: nobody saw it
+                return  # a round repeated after a crash with other noise: it is discarded unseen
             ledger.record(release.events)
 
             # Everything from here on is post-processing of the release.
@@ -137,7 +185,12 @@ class Federation:
             yield Round(plan, asked, release, unprotected, not measures_only, capped, seconds)
 
     def first_state(self, parameters: Tensor) -> State:
-        """Before round one."""
+        """The state before round one, from the model's (d,) initial parameters.
+
+        Raises:
+            InputError: if the settings ask for more intermediaries than a hospital has images for, or if the
+                budget does not pay for a single round.
+        """
         settings = self.experiment.intermediaries
         intermediaries, capped = first_intermediaries(
             self.experiment, len(parameters), self.mechanism.expected_hospitals, self.room
@@ -158,11 +211,11 @@ class Federation:
             capped,
             str(self.experiment.seed) if self.experiment.privacy.reproducible else secrets.token_hex(32),
         )
-        self._refuse_hopeless(state)
+        self._check_budget_pays_one_round(state)
         return state
 
     def _average(self, state: State, number: int) -> None:
-        """Takes the round into the mean that is the model, if it is one of the last ones."""
+        """Adds the round's parameters to `state.average` if it is one of the last rounds."""
         if number > self.experiment.rounds - self.experiment.averaged_rounds:
             state.averaged += 1
             mean = state.parameters if state.average is None else state.average
@@ -189,8 +242,8 @@ class Federation:
     def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
         """Whether the budget allows `events`; if not, `state.stopped` says why.
 
-        What stands in the ledger already, to the digest, costs nothing more. Before the release, a round
-        redone with the same noise is taken to be such.
+        Events that the ledger already holds, digest included, cost nothing more. Before the release, a round
+        that will be repeated with the same noise counts as held.
         """
         ledger.check()
         if self.budget is None:
@@ -204,8 +257,8 @@ class Federation:
         state.stopped = self.budget.refusal(ledger.events, new, number)
         return state.stopped is None
 
-    def _refuse_hopeless(self, state: State) -> None:
-        """A budget below the price of one round is refused before anything is spent."""
+    def _check_budget_pays_one_round(self, state: State) -> None:
+        """Refuses a budget below the cost of one round, before anything is spent."""
         if self.budget is None:
             return
         events = self.mechanism.events(1, state.intermediaries, state.clip_bounds["plain"], False)
@@ -232,15 +285,16 @@ def build_federation(
     optimizer: ServerOptimizer | None = None,
     noise_secret: bytes | None = None,
 ) -> Federation:
-    """The server of a resolved experiment, for hospitals of which it knows these facts.
+    """Builds the server of a resolved experiment from public facts about the hospitals.
 
-    Hospitals that only lend images for validation and test are none of the federation's.
+    Hospitals that only provide validation and test images (`participation.members`) are left out.
 
     Args:
         facts: of all hospitals of the cohort, in its order.
-        mechanism: that of the hospitals.
+        engine: connects the server to the hospitals.
+        mechanism: the one that the hospitals use.
         model: what the parameters mean, see `FlatModel.identity`.
-        optimizer: in place of the experiment's.
+        optimizer: replaces the experiment's.
         noise_secret: see `Federation`.
     """
     members = experiment.participation.training(facts)
@@ -267,17 +321,17 @@ def build_federation(
 def first_intermediaries(
     experiment: ResolvedExperiment, parameters: int, expected: float, room: Mapping[str, int]
 ) -> tuple[int, bool]:
-    """v of round one, and whether the hospitals' room is less than what the rule asks for.
+    """v of round one, and whether it was capped because a hospital has too few images or patients.
 
     Args:
-        parameters: d, of the model.
-        expected: hospitals in a round.
-        room: the largest v of each hospital.
+        parameters: d, the number of trainable parameters.
+        expected: the expected number of hospitals in a round.
+        room: the largest v of each hospital, by name.
     """
     z = experiment.privacy.noise_multiplier
     return cap(experiment.intermediaries.first_count(z, parameters, expected), room)
 
 
 def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
-    """The mechanism for hospitals with training sets of these sizes."""
+    """Builds the mechanism for hospitals with training sets of these sizes (images)."""
     return Mechanism(**vars(releases_of(experiment, sizes)))

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, for their owner alone; read only if they are plain files."""
+"""Private, atomic writing of files, and reading of regular files with a size limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import IO, Any, BinaryIO
 
 from silodp.errors import InputError, cannot_write
 
-TEXT = 2**29  # bytes: no list, table or record of a run is larger
+TEXT = 2**29  # bytes; no list, table or record of a run is larger
 
 
 def private_folder(path: Path) -> None:
-    """Makes a folder, and folders on the way to it; it is its owner's alone (0700) whatever the umask."""
+    """Creates a folder and its parents; the folder gets mode 0700 whatever the umask."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         path.chmod(0o700)
@@ -30,10 +30,10 @@ def private_folder(path: Path) -> None:
 
 
 def private_open(path: Path, mode: str) -> IO[Any]:
-    """As `open`; the file is its owner's alone (0600) whatever the umask and whatever it was before."""
+    """As `open`; the file gets mode 0600 whatever the umask and whatever its mode was before."""
     encoding = None if "b" in mode else "utf-8"
     file = open(path, mode, encoding=encoding, opener=_opened_privately)  # noqa: SIM115
-    with suppress(PermissionError):  # a disk that knows no modes: a page on a USB stick
+    with suppress(PermissionError):  # a file system without modes, such as a USB stick's
         os.fchmod(file.fileno(), 0o600)
     return file
 
@@ -44,9 +44,10 @@ def _opened_privately(name: str, flags: int) -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Readers see the old file or the new one, never a part, even if the machine stops; mode 0600.
+    """Yields a binary file that replaces `path` when the block ends; mode 0600.
 
-    Where it cannot be written, as on a full disk, the old one stays and no part is left.
+    Guarantee: readers see the old file or the new one, never a part, even if the machine stops. Where writing
+    fails, as on a full disk, the old file stays and nothing else is left.
     """
     temporary = path.with_name(path.name + ".part")
     watched: _Watched | None = None
@@ -74,7 +75,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Watched:
-    """A file being written that remembers why it could not be."""
+    """A file being written that remembers the error of a failed write."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -92,46 +93,46 @@ class _Watched:
 
 
 def open_plain(path: Path, most: int = TEXT) -> BinaryIO:
-    """A plain file of at most `most` bytes; a pipe or a device is refused, not waited for."""
-    # Without O_NONBLOCK opening a pipe would wait for somebody who writes into it.
+    """Opens a regular file of at most `most` bytes; refuses pipes and devices instead of blocking."""
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     found = os.fstat(file.fileno())
     if stat.S_ISREG(found.st_mode) and found.st_size <= most:
         return file
     file.close()
     if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path}: not a plain file; give one that is")
+        raise InputError(f"{path}: not a regular file; give one that is")
     raise InputError(f"{path}: {found.st_size:,} bytes, and at most {most:,} are read")
 
 
 def read_plain(path: Path, most: int = TEXT) -> bytes:
-    """All of a plain file; none of one without end, such as /proc has."""
+    """Reads a regular file up to the size it says it has; files in /proc, which say 0, read as empty."""
     with open_plain(path, most) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
 
 def read_text(path: Path) -> str:
-    """A text in UTF-8; raises UnicodeDecodeError, a ValueError, where it is none."""
+    """Reads UTF-8 text; raises UnicodeDecodeError, a ValueError, where it is not."""
     return read_plain(path).decode("utf-8")
 
 
 def read_json(path: Path, most: int = TEXT) -> Any:
-    """The content of a JSON file; raises ValueError, or OSError, whatever is wrong with it."""
+    """Reads a JSON file; raises ValueError or OSError, whatever is wrong with it."""
     return parse_json(read_plain(path, most))
 
 
 def parse_json(text: bytes) -> Any:
-    """JSON in UTF-8; raises ValueError whatever is wrong with it."""
+    """Parses JSON in UTF-8; raises ValueError whatever is wrong with it."""
     try:
         return json.loads(text.decode("utf-8"))
     except RecursionError:
-        raise ValueError("brackets within brackets without end") from None
+        raise ValueError("nested too deeply") from None
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a lock on a file (`flock`), this process included; False where it is not there.
+    """Whether any process, this one included, holds a lock (`flock`) on a file; False where there is no file.
 
-    For a moment it takes a shared lock itself: whoever begins just then is told to try again.
+    It takes a shared lock for a moment: a process that starts just then is told to try again.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -147,13 +148,13 @@ def is_held(path: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """A folder and all in it, where it is one; what a link leads to stays."""
+    """Removes a folder and its content, if it is one; the target of a link stays."""
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
 
 
 def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:
-    """What is written goes into a folder that is new, or empty but for what a kill may have left there."""
+    """Refuses an output folder that is not new or empty, except for files that a kill may have left."""
     if folder.exists() and (
         not folder.is_dir() or any(left.name not in leftovers for left in folder.iterdir())
     ):
@@ -161,6 +162,7 @@ def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = 
 
 
 def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file as `replacing` does."""
     with replacing(path) as file:
         file.write(content)
 

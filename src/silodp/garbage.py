@@ -1,4 +1,4 @@
-"""Python's search for garbage, put off where nothing that is made can be any."""
+"""Suspending Python's cyclic garbage collector around work that creates many long-lived objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_search_for_garbage() -> Iterator[None]:
-    """Around work that makes very many objects which stay: Python would look through all again and again."""
+    """Suspends the collector, which would otherwise scan the growing set of objects again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -39,8 +39,8 @@ log = logging.getLogger("silodp")
 
 
 @dataclass
-class _Trained:
-    """What training a hospital's intermediaries leaves beside the updates."""
+class _TrainingLog:
+    """What training a hospital's intermediaries yields beside the updates, one entry an intermediary."""
 
     losses: list[Tensor] = field(default_factory=list)
     sketches: list[Tensor] = field(default_factory=list)
@@ -48,7 +48,10 @@ class _Trained:
 
 
 class Hospital:
-    """One participant. It sees the plan and its own data, and nothing of the other hospitals."""
+    """One participant: its data, its optimizer states, and its answers to plans.
+
+    It sees plans and its own data, and nothing of the other hospitals.
+    """
 
     def __init__(
         self,
@@ -60,17 +63,20 @@ class Hospital:
         noise_seed: int | None = None,
         executor: Executor | None = None,
     ) -> None:
-        """A hospital of this process.
+        """Sets up a hospital in this process.
 
         Args:
-            signs: of the sketches.
+            data: its training, validation and test images; copied to the trainer's device.
+            trainer: trains one intermediary; shared by the hospitals of a process.
+            mechanism: the server's.
+            signs: (d,) of the sketches in its diagnostics, see `local.sketch`.
             seed: of its split, batches and augmentation.
             noise_seed: of its share of the noise, where it adds one; default: a secret of its own.
             executor: runs its intermediaries' training; default: one after the other.
         """
         self.name = data.name
         self.parts = {part: examples.to(trainer.device) for part, examples in data.parts.items()}
-        self.states: list[OptimizerState] = []  # what local.state lets live on across rounds
+        self.states: list[OptimizerState] = []  # one an intermediary, where local.state = kept
         self._trainer = trainer
         self._executor: Executor = executor or Sequential(trainer)
         self.mechanism = mechanism
@@ -78,24 +84,29 @@ class Hospital:
         self._seed = seed
         self._noise_seed = noise_seed
         self._secret = secrets.token_bytes(32)
-        self._split: list[Tensor] = []  # of the last v
-        self._round = 0  # the last one answered, where that leaves something behind
-        self._measured: tuple[RoundPlan, list[Tensor], _Trained] | None = None  # of a plan without C
-        # The last answer, where it left something behind.
+        self._split: list[Tensor] = []  # image indices of each intermediary, for the last v
+        self._round = 0  # the last round answered, where answering changed the states
+        self._measured: tuple[RoundPlan, list[Tensor], _TrainingLog] | None = None  # for a plan without C
+        # The last answer, where answering changed the states.
         self._answered: tuple[Contribution, Diagnostics | None] | None = None
 
     def answer(self, plan: RoundPlan, *, diagnose: bool = False) -> tuple[Contribution, Diagnostics | None]:
-        """Splits, trains every intermediary from θ, and sends the sum of the clipped differences.
+        """Splits the data, trains every intermediary from θ, and adds up the clipped differences.
 
-        Guarantee: the same plan answered twice gives the same contribution, and the states move on once.
+        Guarantee: leaving out one intermediary moves the contribution by at most the mechanism's
+        sensitivity; the same plan answered twice gives the same contribution, and states advance once.
+
+        Args:
+            plan: of a round not yet answered, or the very plan that was answered last.
+            diagnose: also return un-noised statistics, which must not leave the process.
 
         Raises:
-            Exception: what went wrong, where every intermediary failed: then nothing of the hospital counts.
+            Exception: the last failure, where every intermediary failed: then the hospital is absent.
         """
         if self._answered is not None and self._answered[0].plan == plan.digest:
             return self._answered[0], self._answered[1] if diagnose else None
-        self._refuse_gone_by(plan)
-        updates, trained = None, _Trained()
+        self._check_is_next(plan)
+        updates, trained = None, _TrainingLog()
         if self._measured and self._measured[0].digest == replace(plan, clip_bound=None).digest:
             _, updates, trained = self._measured
         self._measured = None
@@ -107,10 +118,10 @@ class Hospital:
         )
         lost = ~torch.isfinite(norms)
         if self.states:
-            for number in lost.nonzero().flatten().tolist():  # NaN in the moments would keep it out for good
+            for number in lost.nonzero().flatten().tolist():  # with NaN in its moments it would fail for ever
                 self.states[number] = self._trainer.fresh_state()
         if len(trained.errors) == plan.intermediaries:
-            raise trained.errors[-1]  # nothing of this hospital counts, so it may as well be absent
+            raise trained.errors[-1]  # nothing of this hospital counts: it is absent
         if lost.any():
             error = trained.errors[-1] if trained.errors else None
             why = f" ({type(error).__name__}: {error})" if error else ""
@@ -124,14 +135,14 @@ class Hospital:
             loss = torch.stack(trained.losses).nanmean()
             measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
-        self._answered, self._round = (answer, plan.round) if self._moves_on else (None, 0)
+        self._answered, self._round = (answer, plan.round) if self._is_stateful else (None, 0)
         return answer
 
     def measure_norms(self, plan: RoundPlan) -> Tensor:
-        """Trains before C is known, keeping all v updates for `answer`; their norms, 0 of those lost."""
+        """(v,) float64 norms of the updates, 0 where one is lost; keeps the updates for `answer`."""
         if self._measured is None or self._measured[0].digest != plan.digest:
-            self._refuse_gone_by(plan)
-            trained = _Trained()
+            self._check_is_next(plan)
+            trained = _TrainingLog()
             updates = [update.clone() for update in self._updates(plan, trained, diagnose=True)]
             self._measured = plan, updates, trained
         _, updates, trained = self._measured
@@ -140,25 +151,25 @@ class Hospital:
         return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
 
     @property
-    def _moves_on(self) -> bool:
-        """Whether an answer leaves something behind: states, or a share of noise on a sum."""
+    def _is_stateful(self) -> bool:
+        """Whether answering again would differ: optimizer states, or a share of noise on a sum."""
         return bool(self.states) or self.mechanism.shares > 0
 
-    def _refuse_gone_by(self, plan: RoundPlan) -> None:
-        """A round is answered once; to another plan of it only after `take_up` has gone back before it."""
+    def _check_is_next(self, plan: RoundPlan) -> None:
+        """A round is answered once; another plan for it only after `take_up` has gone back before it."""
         if plan.round <= self._round:
             raise InputError(
                 f"round {plan.round}: {self.name} has answered round {self._round}, by another plan or later"
             )
 
     def _noise(self, round_: int) -> NoiseSource:
-        """Where its share of the noise comes from."""
+        """The source of its share of the noise."""
         if self._noise_seed is not None:
             return seeded_noise(self._noise_seed, round_)
         return keyed_noise(self._secret, round_)
 
-    def _updates(self, plan: RoundPlan, trained: _Trained, diagnose: bool) -> Iterator[Tensor]:
-        """Δ_ij of every intermediary, one after the other in the same memory, which may be overwritten."""
+    def _updates(self, plan: RoundPlan, trained: _TrainingLog, diagnose: bool) -> Iterator[Tensor]:
+        """Yields Δ_ij (d,) of every intermediary, each in the same memory, which the caller may overwrite."""
         settings = self._trainer.settings
         sizes = split_sizes(len(self.parts["train"]), plan.intermediaries)
         steps = [planned_steps(size, settings) for size in sizes]
@@ -174,34 +185,38 @@ class Hospital:
             yield update
 
     def _jobs(self, plan: RoundPlan, steps: Sequence[int]) -> Iterator[Job]:
-        """One for each intermediary, made when the one before is done."""
+        """Yields one training job for each intermediary, made when the job before is done."""
         trainer, examples = self._trainer, self.parts["train"]
         public_sizes = examples.patients is None or plan.intermediaries == 1
         states = self._states_for(plan.intermediaries)
         for number, part in enumerate(self._parts_for(plan.intermediaries)):
-            chance = self._generator(trainer.device, "train", plan.round, number)
+            rng = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else None
             yield draw_job(
-                plan.parameters, examples[part], state, trainer.settings, chance, steps[number], public_sizes
+                plan.parameters, examples[part], state, trainer.settings, rng, steps[number], public_sizes
             )
 
     def _parts_for(self, count: int) -> list[Tensor]:
-        """Which images are whose, on the trainer's device.
+        """Image indices of each of `count` intermediaries, on the trainer's device.
 
-        The split depends on v alone: an intermediary is the same images in every round, or its ε would be
-        nobody's. Whole patients make unlike parts; the steps are those of equal ones, which are public.
+        The split depends on v alone: an intermediary must be the same images in every round for its ε to be
+        anybody's. Whole patients make parts of unequal sizes; each takes the steps of an equal part, which
+        are public.
         """
         if len(self._split) != count:
             examples = self.parts["train"]
-            chance = self._generator(_CPU, "split", count)
-            parts = split(len(examples), count, chance, examples.patients)
+            rng = self._generator(_CPU, "split", count)
+            parts = split(len(examples), count, rng, examples.patients)
             self._split = [part.to(self._trainer.device) for part in parts]
         return self._split
 
     def put_down(self, folder: Path, round_: int, keep: int | None = None) -> None:
-        """Writes what it carries from round to round, as it is after `round_`, into its place in `folder`.
+        """Saves its optimizer states and noise secret, as they are after `round_`.
 
-        `keep`: of the rounds put down before, this one stays; by default the last.
+        Args:
+            folder: holds the hospitals' states; this one gets a folder of its own in it.
+            round_: the round that was answered last.
+            keep: which of the rounds saved before stays; default: the last.
         """
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:
@@ -210,7 +225,7 @@ class Hospital:
             put_down(place, round_, self.states, keep)
 
     def take_up(self, folder: Path, round_: int) -> None:
-        """Goes back to what it put down after `round_`; 0: to before its first round."""
+        """Goes back to what it saved after `round_`; 0: to before its first round."""
         self._measured = self._answered = None
         self._round, self.states = round_, []
         place = state_folder(folder, self.name)
@@ -220,7 +235,7 @@ class Hospital:
             self.states = take_up(place, round_, self._trainer.fresh_state(), self._trainer.device)
 
     def _states_for(self, count: int) -> list[OptimizerState]:
-        """The kept optimizer states, averaged and handed on where v has changed."""
+        """The kept optimizer states, one an intermediary; where v has changed, their mean for each."""
         if self._trainer.settings.state == "fresh":
             return []
         if not self.states:
@@ -235,7 +250,14 @@ class Hospital:
     def evaluate(
         self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
     ) -> Scores:
-        """What the model scores on one part of the hospital's data; `thorough`: with intervals."""
+        """Scores (d,) parameters on one part of the hospital's data.
+
+        Args:
+            parameters: of the model, on the trainer's device.
+            part: "train", "validation" or "test".
+            thorough: all metrics with confidence intervals, instead of the quick ones.
+            batch: what the network sees at a time; default: `evaluation.batch`.
+        """
         task, examples = self._trainer.task, self.parts[part]
         logits, targets = self._trainer.logits(parameters, examples, batch).cpu(), examples.targets.cpu()
         if thorough:

@@ -1,6 +1,7 @@
 """How many intermediaries: noise against diversity (Eq. 2), and the rules that choose v (Eq. 3).
 
-A rule is one class: its settings, its code, and what ε does not cover.
+A rule is one class: its settings, its code, and what ε does not cover of it. Add one by subclassing
+`IntermediaryRule` in any file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from silodp.settings import Count, Rule
 
 
 def closed_form(noise_multiplier: float, parameters: int, hospitals: float) -> float:
-    """v* = sqrt(z·√d / N), where the adaptive rule settles if C is the median norm. Needs no data."""
+    """v* = sqrt(z·√d / N), the fixed point of the adaptive rule if C is the median norm; needs no data.
+
+    Args:
+        noise_multiplier: z.
+        parameters: d, the number of trainable parameters.
+        hospitals: N, the expected number of hospitals in a round.
+    """
     return math.sqrt(noise_multiplier * math.sqrt(parameters) / hospitals)
 
 
@@ -55,7 +62,7 @@ class IntermediaryRule(Rule):
     reads_norms: ClassVar[bool] = False
     rule: str
     min_samples: Annotated[int, Field(ge=1)] = 2
-    """Images that an intermediary needs; BatchNorm needs two."""
+    """The fewest images that an intermediary may have; BatchNorm needs two."""
 
     @property
     def uncovered(self) -> str:
@@ -63,9 +70,9 @@ class IntermediaryRule(Rule):
 
     @property
     def asked(self) -> int | None:
-        """The v that the settings name for round one: more than hospitals have images for is refused.
+        """v of round one where the settings name it; more than hospitals have images for is then refused.
 
-        None where the rule finds v itself, which is capped then.
+        None where the rule computes v itself, which is then capped.
         """
         return None
 
@@ -73,14 +80,14 @@ class IntermediaryRule(Rule):
         """v of round one, before any cap.
 
         Args:
-            noise_multiplier: z; without noise there is nothing to harmonise.
-            parameters: d, of the model.
-            hospitals: expected in a round.
+            noise_multiplier: z.
+            parameters: d, the number of trainable parameters.
+            hospitals: N, the expected number of hospitals in a round.
         """
         raise NotImplementedError
 
     def settled_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
-        """Where v goes, before any cap, as far as that can be said before a run."""
+        """The v that a run is expected to settle at, before any cap: for estimates before it starts."""
         return self.first_count(noise_multiplier, parameters, hospitals)
 
     def reads(self, round_: int) -> bool:
@@ -88,19 +95,27 @@ class IntermediaryRule(Rule):
         return self.reads_norms and self.estimates(round_)
 
     def estimates(self, round_: int) -> bool:
-        """In which rounds, for a rule that reads norms."""
+        """Whether a rule that reads norms estimates v after this round."""
         return True
 
     def next_count(self, count: int, round_: int, ratio: Ratio, hospitals: float) -> int:
-        """v of the next round, before any cap, after a round that it estimates in."""
+        """v of the next round, before any cap.
+
+        Args:
+            count: v of this round.
+            round_: its number, counted from 1.
+            ratio: its un-noised ratio.
+            hospitals: N, the expected number of hospitals in a round.
+        """
         return count
 
 
 class FixedCount(IntermediaryRule):
-    """v as it is given."""
+    """v is `count` in every round."""
 
     rule: Literal["fixed"] = "fixed"
     count: Count = 1
+    """v; 1: hospitals are not split."""
 
     @property
     def asked(self) -> int:
@@ -111,7 +126,7 @@ class FixedCount(IntermediaryRule):
 
 
 class ClosedForm(IntermediaryRule):
-    """v = √(z·√d/N), where the adaptive rule settles if C is the median norm. Needs no data."""
+    """v = √(z·√d/N), the fixed point of the adaptive rule if C is the median norm. Needs no data."""
 
     rule: Literal["closed-form"] = "closed-form"
 
@@ -143,7 +158,7 @@ class Adaptive(IntermediaryRule):
 
     def next_count(self, count: int, round_: int, ratio: Ratio, hospitals: float) -> int:
         if not math.isfinite(ratio.lambda_):
-            return count  # nobody answered: nothing was measured
+            return count  # nobody answered, so nothing was measured
         return self._moved(count, math.sqrt(hospitals * ratio.lambda_))
 
     def _moved(self, count: int, factor: float) -> int:
@@ -151,7 +166,7 @@ class Adaptive(IntermediaryRule):
 
 
 class Initial(Adaptive):
-    """Estimated after round one and kept."""
+    """v is estimated after round one and then kept."""
 
     rule: Literal["initial"] = "initial"  # type: ignore[assignment]
 
@@ -160,7 +175,7 @@ class Initial(Adaptive):
 
 
 class Stable(Adaptive):
-    """Grows by whole factors only, and shrinks at once."""
+    """As adaptive, but v grows by whole factors only."""
 
     rule: Literal["stable"] = "stable"  # type: ignore[assignment]
 
@@ -169,7 +184,7 @@ class Stable(Adaptive):
 
 
 class Progressive(Adaptive):
-    """Goes half of the way up, and shrinks at once."""
+    """As adaptive, but v grows by half of the estimated step."""
 
     rule: Literal["progressive"] = "progressive"  # type: ignore[assignment]
 

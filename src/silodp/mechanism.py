@@ -29,8 +29,8 @@ from silodp.releases import Releases
 _BIT_LATTICE = 2.0**-20
 """The quantile bits are halves; their noise is rounded to multiples of this."""
 
-_FAR = 10.0
-"""Standard deviations that no honest share of noise exceeds, but for a chance of 1e-23."""
+_TAIL = 10.0
+"""Standard deviations that an honest share of noise exceeds with a probability of 1e-23."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +44,35 @@ class Mechanism(Releases):
         hospital: str = "",
         noise: NoiseSource = system_noise,
     ) -> tuple[Tensor, Tensor]:
-        """At a hospital: clips its intermediaries' updates, sums them, and rounds the sum to the lattice.
+        """At a hospital: clips its intermediaries' updates, adds them up, and rounds the sum to the lattice.
 
         Guarantee: leaving out one of the updates moves the numbers by at most `sensitivity` of this C and v.
-        One that is NaN or infinite counts as nothing, its bit included, and takes no other with it. Where
-        noise is shared, the hospital's share is in the numbers: 1/`shares` of the variance.
+        An update that is NaN or infinite counts as zero, its bit included, and affects no other. Where noise
+        is shared, the numbers include the hospital's share of it: 1/`shares` of the variance.
 
         Args:
             plan: with a clip bound.
-            updates: v times (d,), one by one; each is overwritten, and may be the same memory every time.
-            hospital: whose they are: no two draw the same share.
-            noise: where a share comes from.
+            updates: v tensors (d,), float32, consumed one by one; each is overwritten, and all may be the
+                same memory.
+            hospital: its name, so that no two hospitals draw the same share of noise.
+            noise: the source of that share.
 
         Returns:
-            (d + 1,) numbers as `Contribution` has them, and the (v,) norms before clipping in double
-            precision: NaN or infinite where an intermediary is lost. Norms stay at the hospital.
+            (d + 1,) float64 numbers as `Contribution` has them, and the (v,) float64 norms before clipping,
+            NaN or infinite where an intermediary is lost. The norms must not leave the hospital.
         """
         assert plan.clip_bound is not None, "the norms have given C"
-        total, found = torch.zeros_like(plan.parameters), []
+        total, measured = torch.zeros_like(plan.parameters), []
         factor_of = scale_factor if self.clipping.scales_up else clip_factor
         for update in updates:
-            found.append(norm(update))
-            finite = torch.isfinite(found[-1])
-            factor = torch.where(finite, factor_of(found[-1], plan.clip_bound), 0.0)
+            measured.append(norm(update))
+            finite = torch.isfinite(measured[-1])
+            factor = torch.where(finite, factor_of(measured[-1], plan.clip_bound), 0.0)
             add_clipped(total, update, factor)
-        norms = torch.stack(found)
+        norms = torch.stack(measured)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
-        bits *= self.clipping.releases_bits  # who does not release them does not send them
-        distance = self._distance(plan.clip_bound, len(total))
+        bits *= self.clipping.releases_bits  # what is not released is not sent
+        distance = self._lattice_spacing(plan.clip_bound, len(total))
         numbers = torch.empty(len(total) + 1, dtype=torch.float64, device=total.device)
         for part, into in blocks(total, numbers[:-1]):
             into.copy_(to_lattice(part, distance) if distance else part)
@@ -86,29 +87,29 @@ class Mechanism(Releases):
         return numbers, norms
 
     def _noise_in_units(self, plan: RoundPlan) -> tuple[float, float]:
-        """Standard deviations of a round's noise on the update's sum and on the bits', on their lattices.
+        """Standard deviations of a round's noise on the sums of updates and bits, in units of their lattices.
 
-        The noise is scaled by what one intermediary can move the sums by. One centred bit moves theirs by ½,
-        so the noise that makes it z_b is z_b/2.
+        The noise is scaled by what one intermediary can move these sums by. One centred bit moves its sum by
+        ½, so a noise multiplier of z_b means a standard deviation of z_b/2.
         """
         assert plan.clip_bound is not None, "the norms have given C"
         update, bit = self._multipliers
-        unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
+        unit = self._lattice_spacing(plan.clip_bound, len(plan.parameters)) or 1.0
         moved = sensitivity(plan.clip_bound, plan.intermediaries) if update else 0.0
         return update * moved / unit, bit / 2 / _BIT_LATTICE
 
     def _share_in_units(self, plan: RoundPlan) -> tuple[float, float]:
-        """The same of one hospital's share."""
+        """The same for one hospital's share of the noise."""
         of_update, of_bits = self._noise_in_units(plan)
         return of_update / math.sqrt(self.shares), of_bits / math.sqrt(self.shares)
 
     def opened(self, plan: RoundPlan, numbers: Tensor) -> tuple[Tensor, float]:
-        """The (d,) sum of clipped updates that a contribution's numbers stand for, and the sum of its bits.
+        """Converts a contribution's numbers back: the (d,) float64 sum of clipped updates, and that of bits.
 
-        Un-noised but for a share that the hospital added: for those who know its numbers anyway.
+        Apart from a share that the hospital added, they carry no noise: only for who knows them anyway.
         """
         assert plan.clip_bound is not None, "the norms have given C"
-        unit = self._distance(plan.clip_bound, len(plan.parameters)) or 1.0
+        unit = self._lattice_spacing(plan.clip_bound, len(plan.parameters)) or 1.0
         return numbers[:-1] * unit, float(numbers[-1]) * _BIT_LATTICE
 
     def decode(
@@ -119,22 +120,27 @@ class Mechanism(Releases):
         noise: NoiseSource,
         diagnostics: Mapping[str, Diagnostics] | None = None,
     ) -> tuple[Release, Unprotected | None]:
-        """At the server: checks every answer, sums, adds the noise once, divides by the plan's denominator.
+        """At the server: checks every answer, adds them up, adds the noise once, divides by a fixed number.
+
+        Guarantee: the released mean is that of a Gaussian mechanism, whatever hospitals answer: each counts
+        once and moves the sum by no more than an honest one could, and the denominator is the plan's.
 
         Args:
             plan: this round's plan; its v and C give the sensitivity.
-            asked: who was asked; anybody else's answer is ignored.
+            asked: names of the hospitals that were asked; any other answer is ignored.
             contributions: consumed one by one into a running sum.
-            noise: where the noise comes from.
-            diagnostics: of the hospitals, where the engine has them; looked at when all have answered.
+            noise: the source of the round's noise.
+            diagnostics: un-noised statistics by hospital, where the engine has them; read after the answers.
 
         Returns:
-            The release, and beside it what the un-noised numbers say, where there are diagnostics.
+            The release, and beside it the un-noised statistics, where there are diagnostics.
         """
         assert plan.clip_bound is not None, "the norms have given C"
         size, bound = len(plan.parameters), plan.clip_bound
-        distance = self._distance(bound, size)
-        unit, denominator = distance or 1.0, self.expected_hospitals * plan.intermediaries
+        unit, denominator = (
+            self._lattice_spacing(bound, size) or 1.0,
+            self.expected_hospitals * plan.intermediaries,
+        )
         total = torch.zeros(size + 1, dtype=torch.float64, device=plan.parameters.device)
         absent, ignored = dict.fromkeys(asked, "it did not answer"), []
         counted: set[str] = set()
@@ -143,24 +149,24 @@ class Mechanism(Releases):
                 ignored.append((f"{answer!r:.40}", "it is no contribution"))
                 continue
             name = answer.hospital if isinstance(answer.hospital, str) else f"{answer.hospital!r:.40}"
-            if (why := _not_expected(answer, plan, asked, counted)) is not None:
+            if (why := _unexpected(answer, plan, asked, counted)) is not None:
                 ignored.append((name, why))
             elif (why := self.malformed(plan, answer.numbers)) is not None:
                 absent[name] = why
             else:
                 counted.add(name)
                 del absent[name]
-                total += self._held_to_the_most(plan, answer.numbers.detach().to(total.device), unit)
+                total += self._limited(plan, answer.numbers.detach().to(total.device), unit)
 
         if len(counted) < self.shares:
             raise InputError(
                 f"round {plan.round}: {len(counted)} hospitals answered, and the noise is full with "
                 f"{self.shares} (privacy.may_stay_away); nothing is released, go on when they are there"
             )
-        # Shares of more hospitals than needed are more noise than counted.
+        # Where more hospitals answer than the noise needs, their shares add up to more than was counted.
         of_update, of_bits = self._noise_in_units(plan)
-        there = math.sqrt(len(counted) / self.shares) if self.shares else 1.0
-        std_of_sum = of_update * unit * there
+        surplus = math.sqrt(len(counted) / self.shares) if self.shares else 1.0
+        std_of_sum = of_update * unit * surplus
         hidden = total[:size]
         drawn = None
         if of_update and not self.shares:
@@ -186,7 +192,7 @@ class Mechanism(Releases):
                 steps = noise(bits, "clip quantile", 1).mul_(of_bits).round_()
             fraction_below = (float(bits) + float(steps) * _BIT_LATTICE) / denominator + 0.5
             released["clip quantile"] = _digest(torch.tensor(fraction_below, dtype=torch.float64))
-        # Derived here once more: a plan that came without its events must not make a release without any.
+        # Derived again here: a plan without events must not lead to a release without any.
         estimates = any(event.released == "noise ratio" for event in plan.events)
         finite = bound if math.isfinite(bound) else None
         events = tuple(
@@ -197,20 +203,20 @@ class Mechanism(Releases):
         return Release(mean, bound, std, fraction_below, events, absent, tuple(ignored)), unprotected
 
     def malformed(self, plan: RoundPlan, numbers: object) -> str | None:
-        """Why the numbers of an answer to this plan count as nothing; None where they count."""
+        """Says why the numbers of an answer to this plan cannot be counted; None where they can."""
         assert plan.clip_bound is not None, "the norms have given C"
         size = len(plan.parameters)
-        return _malformed(numbers, size, whole=self._distance(plan.clip_bound, size) is not None)
+        return _malformed(numbers, size, whole=self._lattice_spacing(plan.clip_bound, size) is not None)
 
-    def _held_to_the_most(self, plan: RoundPlan, numbers: Tensor, unit: float) -> Tensor:
-        """A hospital that lies is held to the most that an honest one could contribute."""
+    def _limited(self, plan: RoundPlan, numbers: Tensor, unit: float) -> Tensor:
+        """Scales a dishonest contribution down to the largest that an honest hospital could make."""
         assert plan.clip_bound is not None
         most = longest_sum(plan.clip_bound, plan.intermediaries) / unit
         length, limit = norm(numbers[:-1]), plan.intermediaries / 2 / _BIT_LATTICE
-        if self.shares:  # its share of the noise is in it, hardly ever farther out than this
+        if self.shares:  # the numbers include a share of the noise, which hardly ever exceeds this
             of_update, of_bits = self._share_in_units(plan)
-            most += of_update * (math.sqrt(len(numbers)) + _FAR)
-            limit += of_bits * _FAR
+            most += of_update * (math.sqrt(len(numbers)) + _TAIL)
+            limit += of_bits * _TAIL
         if length > most:
             numbers = numbers.clone()
             numbers[:-1] = numbers[:-1].mul(clip_factor(length, most)).trunc_()
@@ -218,15 +224,13 @@ class Mechanism(Releases):
             numbers = torch.cat([numbers[:-1], numbers[-1:].clamp(-limit, limit)])
         return numbers
 
-    def _distance(self, clip_bound: float, size: int) -> float | None:
-        """Of the lattice; without noise nothing is hidden, and nothing rounded."""
+    def _lattice_spacing(self, clip_bound: float, size: int) -> float | None:
+        """The distance of lattice points; None without noise, where nothing is rounded."""
         private = self.noise_multiplier > 0 and 0 < clip_bound < math.inf
         return spacing(clip_bound, size) if private else None
 
 
-def _not_expected(
-    answer: Contribution, plan: RoundPlan, asked: Sequence[str], counted: set[str]
-) -> str | None:
+def _unexpected(answer: Contribution, plan: RoundPlan, asked: Sequence[str], counted: set[str]) -> str | None:
     if answer.hospital not in asked:
         return "it answered without being asked"
     if answer.hospital in counted:

@@ -1,8 +1,8 @@
-"""What travels: a public plan out, one vector of whole numbers a hospital back, and a release for everyone.
+"""The messages of a round: a public plan out, one vector of whole numbers a hospital back, then a release.
 
-Plans and contributions are made to cross a network: `to_bytes` writes them as safetensors with a JSON header,
-`from_bytes` reads them strictly and never runs anything. Diagnostics are un-noised and do not travel at all:
-only an engine in the server's own process has them.
+Plans and contributions can cross a network: `to_bytes` writes them as safetensors with a JSON header, and
+`from_bytes` reads them strictly and never executes anything. Diagnostics are un-noised and never travel: only
+an engine in the server's own process has them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _HEADER = struct.Struct("<Q")  # safetensors begin with the length of their head
 class RoundPlan:
     """Everything a hospital needs for one round. All of it is public.
 
-    Who is asked is not in it: that is the engine's argument, for amplified ε counts on its being secret.
+    It does not say who is asked: privacy amplification by sampling needs that to stay secret.
 
     Attributes:
         round: counted from 1.
         parameters: (d,) the model θ as a flat vector, single precision, on the engine's device.
         intermediaries: v, the same for every hospital.
-        clip_bound: C, infinite without one; None only where this round's norms are measured first, of which
-            it is the median (the authors' program; in process only).
-        update_map: what of an update travels, and in which scale.
-        events: what carrying it out will release: a hospital can check them against what it allows.
-        model: what the numbers mean: a digest of the parameters' names and shapes and of the frozen ones.
+        clip_bound: C; infinite without clipping; None only where it will be the median of this round's norms
+            (the authors' program; in process only).
+        update_map: the scale in which updates travel.
+        events: what the round will release; a hospital checks them against what it allows.
+        model: digest of the parameters' names and shapes and of the frozen values, see `FlatModel.identity`.
     """
 
     round: int
@@ -51,7 +51,7 @@ class RoundPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Of all of it; an answer names the plan that it answers by this."""
+        """SHA-256 of the whole plan, by which a contribution names the plan that it answers."""
         hashed = hashlib.sha256(json.dumps(self._public(), sort_keys=True).encode())
         for tensor in (self.parameters, self.update_map.divisor):
             if tensor is not None:
@@ -65,19 +65,20 @@ class RoundPlan:
         return {name: getattr(self, name) for name in fields} | own
 
     def to(self, device: torch.device) -> RoundPlan:
-        """The same plan, its tensors on `device`."""
+        """The same plan with its tensors on `device`."""
         scale = self.update_map
         divisor = None if scale.divisor is None else scale.divisor.to(device)
         moved = replace(scale, divisor=divisor)
         return replace(self, parameters=self.parameters.to(device), update_map=moved)
 
     def to_bytes(self) -> bytes:
+        """Serialises the plan; the same plan gives the same bytes."""
         divisor = {} if self.update_map.divisor is None else {"divisor": self.update_map.divisor}
         return _packed("plan", self._public(), {"parameters": self.parameters} | divisor)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RoundPlan:
-        """The plan, its tensors on the CPU; InputError where the bytes are none."""
+        """Reads a plan, its tensors on the CPU; raises InputError where the bytes are not one."""
         public, tensors = _unpacked("plan", data)
         try:
             events = tuple(read_event(one) for one in public.pop("events"))
@@ -104,15 +105,14 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one hospital answers: one vector, whatever v is.
+    """One hospital's answer to a plan: one vector, whatever v is.
 
     Attributes:
-        hospital: who answers.
-        round: of the plan that is answered.
-        plan: digest of the plan that is answered.
-        numbers: (d + 1,) in double precision: the sum of the clipped updates in units of the plan's lattice,
-            then the quantile bits in units of theirs. Whole numbers; where nothing is noised, and so nothing
-            hidden, the sum as it is.
+        hospital: its name.
+        round: of the plan that it answers.
+        plan: digest of that plan.
+        numbers: (d + 1,) float64: the sum of the clipped updates in units of the plan's lattice, then the sum
+            of the quantile bits in units of theirs. Whole numbers; in a run without noise the plain sum.
     """
 
     hospital: str
@@ -131,7 +131,7 @@ class Contribution:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Contribution:
-        """The contribution, its numbers in double precision on the CPU; InputError where it is none."""
+        """Reads a contribution, its numbers float64 on the CPU; raises InputError where it is none."""
         public, tensors = _unpacked("contribution", data)
         try:
             answer = cls(**public, numbers=tensors.pop("numbers").double())
@@ -146,24 +146,31 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Un-noised statistics of one hospital's intermediaries. No ε covers them; they never travel."""
+    """Un-noised statistics of one hospital's intermediaries. No ε covers them; they never travel.
 
-    norms: Tensor  # (v,) L2 norms before clipping, double precision; 0 of one that is lost
-    sketches: Tensor  # (v, k) sketches of the updates, for cosines without keeping the updates
-    loss: Tensor  # mean training loss
+    Attributes:
+        norms: (v,) float64 L2 norms before clipping; 0 where an intermediary is lost.
+        sketches: (v, k) float32 sketches of the updates, for cosines without keeping the updates.
+        loss: () float32 mean training loss.
+    """
+
+    norms: Tensor
+    sketches: Tensor
+    loss: Tensor
 
 
 @dataclass(frozen=True)
 class Release:
-    """What a round gave everyone: the released numbers, and the events that say so.
+    """What a round made public: the released numbers, and the ledger events that record them.
 
     Attributes:
-        mean: (d,) the noisy mean of the clipped updates.
+        mean: (d,) float32, the noisy mean of the clipped updates.
         clip_bound: C of this round.
         noise_std: σ, standard deviation of the noise in each coordinate of `mean`.
         fraction_below: b̃, the noised fraction of updates with norm ≤ C; None without quantile clipping.
+        events: one an item released, with its digest.
         absent: hospitals that were asked and did not count, with the reason.
-        ignored: answers beside those that were asked for (who, why): each hospital counts once.
+        ignored: answers that were not asked for, as (hospital, reason): each hospital counts once.
     """
 
     mean: Tensor
@@ -179,7 +186,7 @@ def _packed(kind: str, public: dict[str, Any], tensors: dict[str, Tensor]) -> by
     from safetensors.torch import save
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One entry: safetensors writes several in any order, and the same message is to have the same bytes.
+    # One entry: safetensors writes several in any order, and equal messages must have equal bytes.
     packed: bytes = save(on_cpu, {"silodp": json.dumps([kind, public])})
     return packed
 
@@ -193,7 +200,7 @@ def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]
         found, public = json.loads(about["silodp"])
         if found == kind and isinstance(public, dict):
             return public, load(data)
-    except Exception as error:  # struct, json and safetensors each raise their own kinds
+    except Exception as error:  # struct, json and safetensors each raise their own types
         raise InputError(f"{kind}: {len(data)} bytes that cannot be read ({type(error).__name__})") from None
     raise InputError(f"{kind}: the bytes are a {found!r:.40}, or none of silodp")
 

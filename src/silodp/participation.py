@@ -1,6 +1,7 @@
 """Who takes part in a round. Absence changes neither the denominator nor the sensitivity.
 
-A rule is one class: its settings, its code, and how accountants know it.
+A rule is one class: its settings, its code, and what accountants take it for. Add one by subclassing
+`ParticipationRule` in any file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ParticipationRule(Rule):
     usual: ClassVar[str] = "all"
     rule: str
     members: Count | None = None
-    """Only the first so many hospitals of the cohort train; the others only lend their validation and test
+    """How many of the cohort's hospitals train, the first ones; the others only provide validation and test
     images. By default all."""
 
     def training(self, hospitals: Sequence[T]) -> Sequence[T]:
@@ -33,32 +34,36 @@ class ParticipationRule(Rule):
         return hospitals[: self.members]
 
     def expected_hospitals(self, hospitals: int) -> float:
-        """How many of so many members the plan expects in a round: public, fixed, whoever comes."""
+        """The expected number of participants of a round, out of so many members: public and fixed."""
         raise NotImplementedError
 
     def sampling_rate(self, hospitals: int) -> float:
-        """The chance of one hospital's taking part in a round."""
+        """The probability that one hospital takes part in a round."""
         return min(1.0, self.expected_hospitals(hospitals) / hospitals)
 
     def participants(self, hospitals: Sequence[str], secret: str, round_: int) -> tuple[str, ...]:
-        """The hospitals asked in this round, in their order.
+        """Names of the hospitals asked in this round, in their order.
 
-        Guarantee: with a secret of 256 random bits nobody can tell the draws beforehand or draw them again.
+        Guarantee: without the secret, 256 random bits, nobody can predict or repeat the draw.
         """
         raise NotImplementedError
 
     def accounted_as(self, *, stateful: bool) -> Participation:
-        """What the events call it; `stateful`: hospitals keep optimizer states across rounds."""
+        """The rule's name in ledger events, by which accountants treat it.
+
+        Args:
+            stateful: whether hospitals keep optimizer states across rounds.
+        """
         raise NotImplementedError
 
     @property
     def in_words(self) -> str:
-        """How hospitals are drawn, for a reader; empty where all take part."""
+        """A description for readers of how hospitals are drawn; empty where all take part."""
         return ""
 
 
 class Everyone(ParticipationRule):
-    """All members in every round."""
+    """All members take part in every round."""
 
     rule: Literal["all"] = "all"
 
@@ -73,10 +78,11 @@ class Everyone(ParticipationRule):
 
 
 class Poisson(ParticipationRule):
-    """Each member with the same chance, independently: to the last bit `rate`."""
+    """Each member takes part independently with probability `rate`, exactly."""
 
     rule: Literal["poisson"] = "poisson"
     rate: Rate = 1.0
+    """Probability that a hospital takes part in a round."""
 
     def expected_hospitals(self, hospitals: int) -> float:
         return self.rate * hospitals
@@ -99,10 +105,11 @@ class Poisson(ParticipationRule):
 
 
 class FixedFraction(ParticipationRule):
-    """A fixed number of members, drawn without replacement."""
+    """A fixed number of members takes part, drawn without replacement."""
 
     rule: Literal["fraction"] = "fraction"
     rate: Rate = 1.0
+    """Share of the hospitals that takes part in a round."""
 
     def expected_hospitals(self, hospitals: int) -> float:
         return max(1, round(self.rate * hospitals))

@@ -1,6 +1,6 @@
-"""Why a setting is refused, in our own words: the field, the value, and what may stand there instead.
+"""Messages for refused settings: the field, the value, and the values that it may have.
 
-What may stand there is read off the field itself, so a new setting needs no sentence of its own.
+The allowed values are derived from the field's annotation, so a new setting needs no message of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _NUMBERS = {int: "a whole number", float: "a number"}
 
 
 def first_sentence(error: ValidationError, model: type[BaseModel], *above: str) -> str:
-    """Pydantic's first finding as one line that names the field, the value and the way out.
+    """Turns pydantic's first error into one line that names the field, the value and the way out.
 
     Args:
-        model: what was to be made.
-        above: the sections that it lies in.
+        error: from pydantic.
+        model: the class that was to be built.
+        above: names of the sections that contain it.
     """
     finding = error.errors()[0]
     kind, loc = finding["type"], finding["loc"]
@@ -32,7 +33,7 @@ def first_sentence(error: ValidationError, model: type[BaseModel], *above: str) 
         if not field or isinstance(reason, InputError):
             return str(reason)
         return f"{field} = {value}: {reason}"
-    section, setting, rest = _found(model, loc)
+    section, setting, rest = _locate(model, loc)
     if setting is None:
         known = list(_names(section, field.rpartition(".")[0]))
         return f"{field}: no such setting; there are {', '.join(section.model_fields)}" + did_you_mean(
@@ -51,14 +52,14 @@ def first_sentence(error: ValidationError, model: type[BaseModel], *above: str) 
 
 
 def allowed(setting: FieldInfo) -> str:
-    """What a setting may be, such as "a number above 0 and below 1"."""
+    """Describes a setting's allowed values, such as "a number above 0 and below 1"."""
     return _allowed(setting.annotation, setting.metadata)
 
 
-def _found(
+def _locate(
     model: type[BaseModel], loc: Sequence[str | int]
 ) -> tuple[type[BaseModel], FieldInfo | None, Sequence[str | int]]:
-    """The section and the setting that a place leads to, and what of it lies within the setting."""
+    """Follows an error's location: the section, the setting, and the rest of the path inside the setting."""
     for number, part in enumerate(loc):
         setting = model.model_fields.get(str(part))
         within = section_of(setting.annotation) if setting else None
@@ -69,13 +70,13 @@ def _found(
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The class of settings that a field holds, if any."""
+    """The settings class of a field that is a section; None for other fields."""
     kinds = (annotation, *get_args(annotation))
     return next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def _names(model: type[BaseModel], above: str) -> Iterator[str]:
-    """Full names of a section's settings, and of those in the sections below it."""
+    """Yields the full names of a section's settings and of those in its subsections."""
     for name, setting in model.model_fields.items():
         full = f"{above}.{name}" if above else name
         yield full
@@ -86,7 +87,7 @@ def _names(model: type[BaseModel], above: str) -> Iterator[str]:
 
 
 def choices_of(annotation: Any) -> list[Any]:
-    """What a setting takes, where that is a list."""
+    """The values of a setting that is a choice (`Literal`); empty for others."""
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     return [value for part in get_args(annotation) for value in choices_of(part)]
@@ -122,12 +123,12 @@ def _range(metadata: Sequence[Any]) -> str:
     if {"ge", "le"} <= bounds.keys():
         return f" from {bounds['ge']} to {bounds['le']}"
     words = {"gt": "above {}", "ge": "of at least {}", "lt": "below {}", "le": "of at most {}"}
-    said = [words[name].format(f"{bound:g}") for name, bound in bounds.items()]
-    return f" {' and '.join(said)}".replace("and of", "and") if said else ""
+    limits = [words[name].format(f"{bound:g}") for name, bound in bounds.items()]
+    return f" {' and '.join(limits)}".replace("and of", "and") if limits else ""
 
 
 def _form(constraint: Any) -> str:
-    """What a text must look like."""
+    """Describes a constraint on a string."""
     if pattern := getattr(constraint, "pattern", None):
         signs = re.fullmatch(r"\^\[A-Za-z0-9(.*)]\+\$", pattern)
         return f" of letters, digits and {' '.join(signs[1])} only" if signs else f" that fits {pattern}"

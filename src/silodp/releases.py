@@ -1,6 +1,6 @@
-"""What a round releases, as events: known from the settings and public sizes before anyone trains.
+"""What a round releases, as events: known from settings and public sizes before anyone trains.
 
-The mechanism carries it out. Statements and budgets need no more than this, and no PyTorch.
+The mechanism carries it out. Privacy statements and budgets need no more than this, and no PyTorch.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ class LocalNoise:
 
 @dataclass(frozen=True)
 class Releases:
-    """How the rounds of an experiment are noised, and for whom that counts.
+    """How the rounds of an experiment are noised, and what that means for each unit.
 
     Attributes:
         noise_multiplier: z of a whole round, for one intermediary, the quantile bits included.
-        clipping: where C comes from.
-        participation: who takes part.
-        expected_hospitals: how many hospitals the plan expects in a round: the fixed denominator is
-            this times v.
-        sampling_rate: chance of one hospital's taking part.
-        local: set where the hospitals' own noise protects their images; then the server adds none.
+        clipping: the rule that gives C.
+        participation: the rule by which hospitals take part.
+        expected_hospitals: in a round; the fixed denominator of the mean is this times v.
+        sampling_rate: probability that one hospital takes part in a round.
+        local: set where hospitals noise their own steps (DP-SGD); the server then adds no noise.
         stateful: whether hospitals keep optimizer states across rounds.
-        shares: with how many hospitals' shares the noise is full; 0: the server adds it all.
+        shares: how many hospitals' shares make up the full noise; 0: the server adds all of it.
     """
 
     noise_multiplier: float
@@ -65,13 +64,13 @@ class Releases:
     def events(
         self, round_: int, intermediaries: int, clip_bound: float | None, estimates: bool
     ) -> tuple[Event, ...]:
-        """What a round with this v and C will release: known before anyone trains.
+        """The events of a round with this v and C, known before anyone trains.
 
         Args:
             round_: counted from 1.
             intermediaries: v.
             clip_bound: C; None where it will be the median of the round's norms.
-            estimates: whether the rule for v will read the un-noised ratio; then an event says so.
+            estimates: whether the rule for v will read the un-noised ratio, which is an event of its own.
         """
         update = Event(
             round=round_,
@@ -107,11 +106,11 @@ class Releases:
 
     @property
     def _multipliers(self) -> tuple[float, float]:
-        """Of the update and of the quantile bits; together they are z."""
+        """Noise multipliers of the update and of the quantile bits; together they cost what z costs."""
         update, bits = self.clipping.multipliers(self.noise_multiplier)
         releases = (update, bits) if self.clipping.releases_bits else (update,)
         mu = math.hypot(*(1 / one if one else math.inf for one in releases))
-        if self.noise_multiplier and mu * self.noise_multiplier > 1 + 1e-9:  # a rule spends z at most
+        if self.noise_multiplier and mu * self.noise_multiplier > 1 + 1e-9:
             raise ValueError(
                 f"clipping.rule = {self.clipping.rule}: noise multipliers {update:g} and {bits:g} are less "
                 f"noise than the round's {self.noise_multiplier:g}"
@@ -120,7 +119,7 @@ class Releases:
 
 
 def build_budget(experiment: ResolvedExperiment) -> Budget | None:
-    """The budget check that the experiment asks for."""
+    """Builds the budget check that the experiment asks for; None where it sets no budget."""
     limit = experiment.budget
     if limit is None:
         return None
@@ -128,7 +127,7 @@ def build_budget(experiment: ResolvedExperiment) -> Budget | None:
 
 
 def releases_of(experiment: Experiment, sizes: Sequence[int]) -> Releases:
-    """Those of hospitals with training sets of these sizes."""
+    """How an experiment's rounds are noised, for hospitals with training sets of these sizes."""
     participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
     return Releases(
         0.0 if by_hospitals else experiment.privacy.noise_multiplier,
@@ -143,7 +142,7 @@ def releases_of(experiment: Experiment, sizes: Sequence[int]) -> Releases:
 
 
 def _local_noise(experiment: Experiment, sizes: Sequence[int]) -> LocalNoise:
-    """DP-SGD at the hospitals as their sizes and the plan fix it: the hospital that fares worst."""
+    """DP-SGD at the hospitals, as sizes and settings fix it, for the hospital with the weakest guarantee."""
     local = experiment.local
     return LocalNoise(
         experiment.privacy.noise_multiplier,

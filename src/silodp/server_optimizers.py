@@ -1,8 +1,8 @@
-"""What the server does with a released mean g. All of it is post-processing and costs no privacy.
+"""Server optimizers: how a released mean g changes θ. All of it is post-processing and costs no privacy.
 
-Each optimizer is three plain functions over plain state (a dict of tensors and numbers): `init`, `prepare`
-(the map of what hospitals send) and `step`. A rule of the section `server` is one class: its
-settings, and `make`, which gives the three functions.
+An optimizer is three functions over plain state (a dict of tensors and numbers): `init`, `prepare` (the map
+that hospitals apply to updates) and `step`. A rule of the section `server` is one class with its settings and
+`make`, which returns the three functions. Add one by subclassing `ServerRule` in any file.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class ServerOptimizer:
 
     Attributes:
         init: the state before round one, from the (d,) parameters.
-        step: (state, parameters, mean, noise_std) → the new parameters and state; new tensors. `mean` (d,)
-            is what was released, after the map's `decode`; `noise_std` the standard deviation of its noise.
-        prepare: the map of this round's updates, from the state; default: they travel as they are.
+        step: (state, parameters, mean, noise_std) → new parameters and new state; its arguments are not
+            changed. `mean`, (d,) float32, is what was released, after the map's `decode`; `noise_std` is the
+            standard deviation of its noise.
+        prepare: the map of this round's updates, from the state; default: they travel unchanged.
     """
 
     init: Callable[[Tensor], State]
@@ -44,10 +45,10 @@ class ServerOptimizer:
 
 
 class ServerRule(Rule):
-    """What the server does with the released mean.
+    """A server optimizer's settings.
 
     Attributes:
-        per_step: whether hospitals divide updates by how far their steps reach.
+        per_step: whether hospitals divide updates by their local normaliser (FedNova).
     """
 
     section: ClassVar[str] = "server"
@@ -58,10 +59,10 @@ class ServerRule(Rule):
     learning_rate: Positive | None = None
     """By default the optimizer's own."""
     average: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The model is the mean over so large a last part of the rounds; 0: the last round's."""
+    """The share of the rounds, the last ones, over which the model is averaged; 0: the last round's."""
 
     def usual_rate(self, *, private: bool) -> float:
-        """The learning rate where none is given."""
+        """The default learning rate."""
         return 1.0
 
     def preconditions(self, round_: int) -> bool:
@@ -69,18 +70,19 @@ class ServerRule(Rule):
         return False
 
     def make(self) -> ServerOptimizer:
-        """The optimizer of resolved settings."""
+        """Builds the optimizer; the settings must be resolved."""
         raise NotImplementedError
 
     @property
     def rate(self) -> float:
+        """The resolved learning rate."""
         if self.learning_rate is None:
             raise ValueError("server.learning_rate is not resolved")
         return self.learning_rate
 
 
 class Custom(ServerRule):
-    """One that was given from Python."""
+    """An optimizer that was passed in from Python."""
 
     optimizer: Literal["custom"] = "custom"
 
@@ -108,14 +110,15 @@ class FedAdam(ServerRule):
 
     optimizer: Literal["fedadam"] = "fedadam"
     beta1: Decay = 0.9
+    """Of the first moment m."""
     beta2: Decay = 0.99
+    """Of the second moment u."""
     tau: Positive = 1e-9
     """Added to √u."""
     bias_correction: bool = False
     """Divide by 1 − β^t."""
-    # DP-AdamBC (Tang et al. 2024): g² carries the noise's variance σ², which is known, so as much of σ² as
-    # has flowed into u is taken out again.
     noise_correction: bool = False
+    """Subtract from u the known variance of the noise in g² (DP-AdamBC, Tang et al. 2024)."""
 
     def usual_rate(self, *, private: bool) -> float:
         return 0.03
@@ -136,7 +139,7 @@ class FedAdam(ServerRule):
                 m, u = first / (1 - beta1**steps), second / (1 - beta2**steps)
                 noise_in_u = noise / (1 - beta2**steps)
             if self.noise_correction:
-                # Never below the noise floor's tenth: what is left of u there is chance, not signal.
+                # At least a tenth of the noise's share: below that, what is left of u is noise, not signal.
                 u = (u - noise_in_u).clamp_min(0.1 * noise_in_u)
             new = parameters + self.rate * m / (u.sqrt() + self.tau)
             return new, {"first": first, "second": second, "noise": noise, "steps": steps}
@@ -147,7 +150,7 @@ class FedAdam(ServerRule):
 class FedNova(ServerRule):
     """θ += τ_eff·g, where updates are divided by their steps before they are clipped (Wang et al. 2020).
 
-    The map does both; step counts come from the plan, never from private data.
+    The update map does both; step counts come from the plan, never from private data.
     """
 
     per_step: ClassVar[bool] = True
@@ -163,15 +166,15 @@ class FedNova(ServerRule):
 class DP2RMSProp(ServerRule):
     """Blocks of s plain rounds and s preconditioned rounds in turn (Li et al. 2023).
 
-    Plain rounds step θ += g and gather g; their mean's square refreshes the preconditioner A. In
-    preconditioned rounds hospitals divide by √A + 1e-7 before they clip, and θ += lr·g.
+    Plain rounds step θ += g and accumulate g; the square of its mean updates the preconditioner A. In
+    preconditioned rounds hospitals divide by √A + 1e-7 before clipping, and θ += lr·g.
     """
 
     optimizer: Literal["dp2-rmsprop"] = "dp2-rmsprop"
     interval: Count = 3
     """s: rounds in a block."""
     decay: Decay = 0.9
-    """Of the divisor A."""
+    """Of the preconditioner A."""
 
     def usual_rate(self, *, private: bool) -> float:
         return 1e-4 if private else 1e-3

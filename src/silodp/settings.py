@@ -1,6 +1,6 @@
-"""What every section of an experiment is made of, and the sections that have no rules to choose from.
+"""The base classes of an experiment's sections, and the sections without a choice of rules.
 
-Sections with rules stand beside their rules' code: `cohorts/kinds.py`, `models/kinds.py`,
+Sections with rules are defined beside the rules' code: `cohorts/kinds.py`, `models/kinds.py`,
 `local/optimizers.py`, `intermediary.py`, `clipping.py`, `server_optimizers.py`, `participation.py`.
 """
 
@@ -21,11 +21,11 @@ EvaluationBatch = Literal["image", "scan", "hospital"]
 
 
 class Settings(BaseModel):
-    """A section of an experiment. The text under a field says what it is, for `silodp settings`.
+    """A section of an experiment. The string under a field describes it, for `silodp settings`.
 
     Attributes:
         section: its name in TOML.
-        only_with: settings that mean something with one value of another setting only: refused with others.
+        only_with: setting → (other setting, value): it has a meaning only there and is refused elsewhere.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,15 +47,15 @@ class Settings(BaseModel):
 
 
 class Rule(Settings):
-    """One way to do a thing, among several: its fields are its settings, its methods its code.
+    """One of several ways to do a thing: its fields are its settings, its methods its code.
 
-    A section's rules are the subclasses of one class, here or anywhere: defining one makes it known under
-    its name, to TOML, to `--set` and to `silodp.train`. A setting that a rule does not have is refused.
+    A section's rules are the subclasses of one class, in any file: defining a subclass makes it available
+    under its name in TOML, in `--set` and in `silodp.train`. A setting that a rule does not have is refused.
 
     Attributes:
         key: the field that names the rule; each rule has it as a Literal with that default.
-        usual: the rule where none is named.
-        known: the rules by name.
+        usual: the default rule.
+        known: the section's rules by name.
     """
 
     key: ClassVar[str] = "rule"
@@ -73,17 +73,17 @@ class Rule(Settings):
             cls.known[name] = cls
 
     def model_post_init(self, _: Any) -> None:
-        self.__pydantic_fields_set__.add(self.key)  # a rule is never told apart by what was left out
+        self.__pydantic_fields_set__.add(self.key)  # a rule's name is always written out
 
     @classmethod
     def name(cls) -> Any:
-        """As in TOML; no text for what several rules have in common."""
+        """The rule's name in TOML; no string for an abstract base of several rules."""
         field = cls.model_fields.get(cls.key)
         return field.default if field else None
 
     @property
     def uncovered(self) -> str:
-        """What ε does not cover where this rule is used, for the list under every ε; empty: nothing."""
+        """What ε does not cover because of this rule, for the list under every ε; empty: nothing."""
         return ""
 
     @classmethod
@@ -94,7 +94,7 @@ class Rule(Settings):
 
     @classmethod
     def chosen(cls, tree: Any) -> Any:
-        """The rule of a section of settings; anything else as it is, for pydantic to refuse."""
+        """Builds the rule that a section's settings name; anything else is passed on to pydantic."""
         if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
             return tree
         name = tree.get(cls.key, cls.usual)
@@ -108,7 +108,7 @@ class Rule(Settings):
 
     @classmethod
     def given(cls, tree: Mapping[str, Any]) -> Self:
-        """This rule with these settings; one that only other rules have is told so."""
+        """Builds this rule; a setting that only other rules have is refused with their names."""
         for setting in tree.keys() - cls.model_fields.keys():
             if others := [name for name, other in cls.known.items() if setting in other.model_fields]:
                 own = ", ".join(field for field in cls.model_fields if field != cls.key)
@@ -124,7 +124,7 @@ class Rule(Settings):
 
 
 class PrivacySettings(Settings):
-    """How much noise, where it is added, and whom it protects."""
+    """How much noise is added, where, and whom it protects."""
 
     section: ClassVar[str] = "privacy"
     only_with: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -139,9 +139,9 @@ class PrivacySettings(Settings):
     entropy: Literal["seed", "system"] = "seed"
     """seed: reproducible, for study; system: for models to release."""
     noise: Literal["central", "shared"] = "central"
-    """central: the server adds it; shared: each hospital adds a share before its contribution leaves it."""
+    """central: the server adds it; shared: each hospital adds a share before it sends its contribution."""
     may_stay_away: Annotated[int, Field(ge=0)] = 0
-    """shared: so many hospitals' shares the noise can do without."""
+    """shared: how many hospitals may be missing from a round while the noise is still sufficient."""
     level: Literal["client", "sample"] = "client"
     """sample: DP-SGD at the hospitals (the paper's section 2.3)."""
     sample_clip_bound: Positive | None = None
@@ -155,12 +155,12 @@ class PrivacySettings(Settings):
         return self.sample_clip_bound or 1.0
 
     def shares(self, members: int) -> int:
-        """With how many of the hospitals' shares the noise is full; 0: the server adds all of it."""
+        """How many hospitals' shares make up the full noise; 0: the server adds all of it."""
         return members - self.may_stay_away if self.noise == "shared" else 0
 
     @property
     def reproducible(self) -> bool:
-        """Whether noise and draws come from the seed, so that a round redone is the same release."""
+        """Whether noise and draws come from the seed, so that a repeated round is the same release."""
         return self.entropy == "seed"
 
 
@@ -170,7 +170,7 @@ class EvaluationSettings(Settings):
     section: ClassVar[str] = "evaluation"
     batch: EvaluationBatch = "image"
     """What the network sees at a time, where its norm layers let images depend on each other: one image, one
-    patient's scan, or many images of a hospital. Only the first two are what a doctor would get."""
+    patient's scan, or many images of a hospital. Only the first two can occur in clinical use."""
 
 
 class DeploymentSettings(Settings):
@@ -180,16 +180,19 @@ class DeploymentSettings(Settings):
     deadline: Positive = 600.0
     """Seconds after which a hospital that has not answered is absent from the round."""
     min_hospitals: Count | None = None
-    """So many must answer a round; with fewer it waits. By default all that are asked."""
+    """How many hospitals must answer a round; with fewer it waits. By default all that are asked."""
 
 
 class BudgetSettings(Settings):
-    """The most a run may spend: a round that would overspend does not start."""
+    """The largest ε that a run may spend: a round that would exceed it does not start."""
 
     epsilon: Positive
+    """The largest ε."""
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
     """By default privacy.delta."""
     unit: Literal["hospital", "intermediary"] = "hospital"
+    """Whose ε is limited."""
     neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove"
+    """The neighbouring relation for which ε holds."""
     sets_noise: bool = False
-    """Let privacy.noise_multiplier be the one with which all rounds together cost epsilon."""
+    """Choose privacy.noise_multiplier so that all rounds together cost epsilon."""

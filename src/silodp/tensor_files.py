@@ -1,4 +1,4 @@
-"""Files of PyTorch that silodp reads back: nothing in them runs, and none is larger than it looks."""
+"""Reading of files from `torch.save`: nothing in them is executed, and memory is bounded by file size."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:  # it takes seconds to import, and whoever reads plain values 
 
 
 def read_tensors(path: Path, device: torch.device, *, mmap: bool = False) -> Any:
-    """What `torch.save` wrote, tensors and plain values, on `device`; raises whatever is wrong with it.
+    """Reads tensors and plain values, onto `device`; raises whatever PyTorch raises on damaged files.
 
     Args:
-        mmap: map the file instead of reading it, where only some of it is wanted.
+        path: of a file that `torch.save` wrote.
+        device: for the tensors.
+        mmap: map the file instead of reading it, where only a part is needed.
     """
     import torch
 
@@ -29,10 +31,9 @@ def read_tensors(path: Path, device: torch.device, *, mmap: bool = False) -> Any
 
 
 def read_plain_values(path: Path) -> Any:
-    """What `torch.save` wrote but for the tensors, which are None; raises whatever is wrong with it.
+    """Reads the plain values of a `torch.save` file without importing PyTorch; tensors become None.
 
-    Numbers, texts, lists and dicts are read as they are, without PyTorch. Nothing that the file names is
-    called, whatever it is.
+    Guarantee: nothing that the file names is called.
     """
     with _parts(path) as parts:
         (name,) = (name for name in parts.namelist() if name.endswith("/data.pkl"))
@@ -40,26 +41,27 @@ def read_plain_values(path: Path) -> Any:
             return _PlainValues(file).load()
 
 
-class _PlainValues(pickle._Unpickler):  # in Python: the one in C reserves as much memory as a file asks for
+class _PlainValues(pickle._Unpickler):  # the C version allocates as much memory as a file asks for
     def find_class(self, module: str, name: str) -> Any:
         return dict if (module, name) == ("collections", "OrderedDict") else lambda *_: None
 
     def persistent_load(self, _: Any) -> None:
-        """In place of a tensor's numbers."""
+        """Stands in for tensor data."""
 
 
 @contextmanager
 def _parts(path: Path) -> Iterator[zipfile.ZipFile]:
     with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-            raise ValueError("PyTorch packs nothing, so what is read cannot be larger than the file")
+            raise ValueError("a compressed member, which torch.save never writes")
         yield parts
 
 
 def same_form(found: Any, like: Any) -> bool:
-    """Whether a value from a checkpoint can stand where this one stood: the same kinds, keys and shapes.
+    """Whether a value from a file has the types, keys, shapes and dtypes of `like`.
 
-    Where there was nothing, anything plain may be; a list has any number of what its first one is.
+    Where `like` is None any number, string or tensor will do; a list may have any length, and each item must
+    have the form of the first item of `like`.
     """
     from torch import Tensor
 

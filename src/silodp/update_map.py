@@ -1,7 +1,7 @@
-"""What of an update travels, and in which scale: one public map, the same for every hospital.
+"""The scale in which updates travel: one public map, the same for every hospital.
 
-Which parameters there are to travel is fixed before: the flat vector holds what trains (`model.trainable`),
-and nothing else is clipped, noised or sent. Of that vector a map may send another scale.
+Which parameters travel is fixed beforehand: the flat vector holds the trainable ones (`model.trainable`), and
+nothing else is clipped, noised or sent. A map may rescale that vector.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpdateMap:
-    """What hospitals do to their updates before they clip, and the server to the released mean.
+    """Rescales updates before clipping, at the hospitals, and the released mean afterwards, at the server.
 
-    Guarantee: it depends on releases and public numbers only, so clipping what it gives bounds what anyone
-    can contribute, and undoing it afterwards is post-processing.
+    Guarantee: it depends on releases and public numbers only, so clipping its output bounds what anyone can
+    contribute, and undoing it afterwards is post-processing.
 
     Attributes:
-        per_step: FedNova (Wang et al. 2020): an update is divided by how far its local steps reach, and the
-            mean multiplied by the mean of that over all intermediaries.
+        per_step: FedNova (Wang et al. 2020): an update is divided by its local normaliser a_ij, and the mean
+            multiplied by the mean normaliser over all intermediaries.
         divisor: (d,) DP²-RMSProp's preconditioner (Li et al. 2023): updates are divided by it. The mean
             stays as it is: the server steps in the preconditioned space.
     """
@@ -33,14 +33,15 @@ class UpdateMap:
 
     @property
     def phase(self) -> str:
-        """Updates in another scale have other norms, so each phase has a clip bound of its own."""
+        """The scale's name: updates in another scale have other norms, so each has its own clip bound."""
         return "plain" if self.divisor is None else "preconditioned"
 
     def encode(self, update: Tensor, reach: float) -> Tensor:
-        """At a hospital: the (d,) update as it is clipped; in place.
+        """At a hospital: rescales the (d,) update in place, before clipping.
 
         Args:
-            reach: of this intermediary's local steps, in units of one step.
+            update: float32; changed in place and returned.
+            reach: the local normaliser a_ij of this intermediary's steps (FedNova).
         """
         if self.per_step:
             update /= reach
@@ -49,10 +50,12 @@ class UpdateMap:
         return update
 
     def decode(self, mean: Tensor, noise_std: float, mean_reach: Callable[[], float]) -> tuple[Tensor, float]:
-        """At the server: the released (d,) mean in the model's scale, and its noise's standard deviation.
+        """At the server: the released mean in the model's scale, and the standard deviation of its noise.
 
         Args:
-            mean_reach: gives the mean reach over all intermediaries of all hospitals; asked only if needed.
+            mean: (d,) float32.
+            noise_std: of the noise in each coordinate of `mean`.
+            mean_reach: computes the mean normaliser over all intermediaries; called only if needed.
         """
         if not self.per_step:
             return mean, noise_std

@@ -86,5 +86,5 @@ def test_pipes_and_links_out_of_the_folder_are_refused(name: str, folder: Path, 
             open_store(folder)
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with pytest.raises(InputError, match=r"not a plain file|a pipe, a socket or a device"):
+    with pytest.raises(InputError, match=r"not a regular file|a pipe, a socket or a device"):
         open_store(folder)

@@ -91,7 +91,7 @@ def test_the_same_as_one_after_the_other(norm: str, settings: dict[str, Any], la
                 assert torch.equal(tensor, yours.state[name])
 
 
-def test_few_parameters() -> None:
+def test_recorded_steps_with_few_trainable_parameters() -> None:
     trainer = of(freeze_all_but(unet(), "norm+head"))
     group = jobs(trainer, [8] * 4)
     assert_same(copied(Sequential(trainer).run(group)), copied(Captured(trainer).run(group)))
@@ -111,7 +111,7 @@ def test_no_bit_depends_on_what_the_others_have() -> None:
 
 
 @pytest.mark.parametrize("network", [LooksAtValues, lambda: nn.Sequential(unet(), nn.Dropout(0.5))])
-def test_networks_that_look_or_draw(network: Callable[[], nn.Module]) -> None:
+def test_networks_that_branch_on_values_or_draw_are_not_recorded(network: Callable[[], nn.Module]) -> None:
     """They train one after the other: what a job gets hangs on its own seed, whoever is beside it."""
     trainer = of(network())
     group = jobs(trainer, [8] * 4)
@@ -121,7 +121,7 @@ def test_networks_that_look_or_draw(network: Callable[[], nn.Module]) -> None:
     assert_same([copied(captured.run([job]))[0] for job in group], copied(Sequential(trainer).run(group)))
 
 
-def test_the_choice() -> None:
+def test_auto_chooses_an_executor() -> None:
     trainer = of(unet())
     some = jobs(trainer, [4])[0].examples
     assert isinstance(executor_named("auto", trainer, some), Captured)

@@ -53,7 +53,7 @@ class Centred(nn.Module):
 
 
 @pytest.mark.parametrize("norm", ["group", "instance"])
-def test_where_images_do_not_see_each_other_batches_are_used_and_equal_the_single_result(norm: str) -> None:
+def test_independent_images_are_judged_in_batches_with_the_same_result(norm: str) -> None:
     data, network = examples(), UNet(1, 1, 4, norm, levels=2)
     together, sizes = seen_together(network, "image", data)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_where_images_do_not_see_each_other_batches_are_used_and_equal_the_singl
 
 
 @pytest.mark.parametrize("network", [UNet(1, 1, 4, "batch", levels=2), Centred()])
-def test_where_they_do_each_is_judged_by_itself(network: nn.Module) -> None:
+def test_where_images_depend_on_each_other_each_is_judged_by_itself(network: nn.Module) -> None:
     data = examples()
     alone, sizes = seen_together(network, "image", data)
     assert set(sizes[-70:]) == {1}
@@ -75,7 +75,7 @@ def test_where_they_do_each_is_judged_by_itself(network: nn.Module) -> None:
     assert (together - alone).abs().max() > 0.05
 
 
-def test_or_with_the_other_images_of_its_patient() -> None:
+def test_batch_scan_judges_an_image_with_the_others_of_its_patient() -> None:
     whose = [number % 7 for number in range(70)]
     data, network = examples(patients=whose), UNet(1, 1, 4, "batch", levels=2)
     found, sizes = seen_together(network, "scan", data)
@@ -89,7 +89,7 @@ def test_or_with_the_other_images_of_its_patient() -> None:
     assert set(sizes) == {1}
 
 
-def test_a_run_says_how_and_gives_both_figures_where_it_matters(
+def test_a_run_records_its_evaluation_batch_and_both_figures_where_they_differ(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     own = {"model__norm": "batch", "rounds": 1}

@@ -55,7 +55,7 @@ def test_planned_steps(samples: int, epochs: float, steps: int) -> None:
     assert planned_steps(samples, LocalSettings.of(batch_size=8, epochs=epochs)) == steps
 
 
-def test_the_reach_is_that_of_constant_gradients() -> None:
+def test_the_normaliser_is_that_of_constant_gradients() -> None:
     """a is how far τ steps of SGD go under a constant gradient of one, in units of the learning rate."""
     for momentum in (0.0, 0.5, 0.9):
         for steps in (1, 3, 10):
@@ -141,7 +141,7 @@ def test_predictions_come_in_the_order_of_the_images() -> None:
         torch.testing.assert_close(whole[:20], local.model.module(data.images[:20]))
 
 
-def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_follows_the_jobs_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout is the same for the same generator; and no stack is formatted for GPUs that nobody uses."""
     monkeypatch.setattr(traceback, "format_stack", None)
     network = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 1, 3, padding=1))
@@ -159,7 +159,7 @@ def test_the_models_own_chance_follows_the_generator(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("augmentation", "epochs"), [("none", 1.0), ("affine-flip", 2.5), ("none", 0.4)])
-def test_all_chance_of_a_job_is_drawn_before_it(augmentation: str, epochs: float) -> None:
+def test_all_randomness_of_a_job_is_drawn_beforehand(augmentation: str, epochs: float) -> None:
     """Nothing moves the generators while it trains, and the same job done again gives the same numbers."""
     local = trainer(learning_rate=0.01, batch_size=4, augmentation=augmentation, epochs=epochs)
     chance, start = torch.Generator().manual_seed(5), local.model.values.clone()

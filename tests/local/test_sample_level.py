@@ -376,12 +376,12 @@ def test_models_that_mix_images_are_refused_before_anything_is_spent(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_way_out_is_one(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+def test_the_suggested_group_norm_is_accepted(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     model = with_norm(UNet(1, 1, 2, "batch"), "group")
     train(at_sample_level(experiment, rounds=1), cohort=cohort, model=model, out=tmp_path / "run")
 
 
-def test_a_model_that_does_not_fit_the_images_is_told_so_as_ever(
+def test_a_model_that_does_not_fit_the_images_is_refused_as_without_dp_sgd(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     for model in (nn.Conv2d(3, 1, 1), UNet(3, 1, 2, "group")):
@@ -411,7 +411,7 @@ def test_layers_in_place_biases_before_a_norm_dropout_and_frozen_weights_are_fin
     assert float(filled(model, level, *batch()).norm()) > 0
 
 
-def test_an_image_whose_gradient_runs_away_counts_as_nothing_and_takes_no_other_along() -> None:
+def test_an_image_with_a_nan_gradient_counts_as_zero_and_affects_no_other() -> None:
     images, targets = batch(4)
     harmed = images.clone()
     harmed[2] = math.inf
@@ -423,7 +423,7 @@ def test_an_image_whose_gradient_runs_away_counts_as_nothing_and_takes_no_other_
     torch.testing.assert_close(with_it, without, rtol=1e-4, atol=1e-7)
 
 
-def test_an_image_that_the_network_refuses_counts_as_nothing_and_takes_no_other_along() -> None:
+def test_an_image_that_the_network_refuses_counts_as_zero_and_affects_no_other() -> None:
     """An own network that raises on some images: one of them must not take its hospital's step with it."""
     images, targets = batch(4)
     harmed = images.clone()

@@ -152,7 +152,7 @@ def test_no_bit_depends_on_what_the_others_have() -> None:
         assert not torch.equal(after[2].values, before[2].values)
 
 
-def test_who_trains_together_follows_from_public_sizes_alone() -> None:
+def test_stacking_depends_on_public_sizes_alone() -> None:
     trainer = of(classifier(), "classification", **SGD)
     hidden = [replace(job, public_sizes=False) for job in jobs(trainer, [8, 8, 8])]
     together = Together(trainer)
@@ -163,7 +163,7 @@ def test_who_trains_together_follows_from_public_sizes_alone() -> None:
         assert torch.equal(one.values, other.values)
 
 
-def test_no_more_than_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_at_most_width_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacked, "WIDTH", 4)
     trainer = of(classifier(), "classification", **SGD)
     together = Together(trainer)
@@ -231,7 +231,7 @@ def test_what_cannot_be_stacked_trains_one_after_the_other() -> None:
         assert torch.equal(trainer.model.values, start)
 
 
-def test_the_choice() -> None:
+def test_auto_chooses_an_executor() -> None:
     small, some = of(classifier(), "classification", **SGD), examples(4, 0)
     assert isinstance(executor_named("auto", small, some), Stacked)
     assert isinstance(executor_named("sequential", small, some), Sequential)

@@ -81,7 +81,7 @@ def test_a_cohort_without_hospitals(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["summary.json", "cohort.json"])
-def test_the_way_out_is_one(name: str, run: Path) -> None:
+def test_the_suggested_group_norm_is_accepted(name: str, run: Path) -> None:
     (run / name).unlink()
     assert make_report([run], run / "report.html").exists()
 

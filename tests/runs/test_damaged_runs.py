@@ -215,5 +215,5 @@ def test_a_pipe_in_a_run_folder_is_not_waited_for(name: str, tmp_path: Path) -> 
     os.mkfifo(tmp_path / name)
     folder = RunFolder(tmp_path)
     read = {"ledger.jsonl": folder.ledger, "metrics.jsonl": folder.metrics}.get(name, folder.checkpoint_facts)
-    with pytest.raises(InputError, match=r"not a plain file|not a checkpoint"):
+    with pytest.raises(InputError, match=r"not a regular file|not a checkpoint"):
         read()

@@ -1,4 +1,4 @@
-"""Train-time augmentation as batched tensor operations on the training device."""
+"""Training-time augmentation as batched tensor operations on the training device."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ def affine_flip(
 
 
 def draw_moves(images: int, generator: torch.Generator) -> Tensor:
-    """(images, 4) in −1…1, on the generator's device: angle, flip, and both shifts of each image."""
+    """(images, 4) float32 in −1…1 on the generator's device: angle, flip, and both shifts of each image."""
     return torch.rand(images, 4, generator=generator, device=generator.device) * 2 - 1
 
 
-def move(images: Tensor, masks: Tensor | None, chance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Images turned, flipped and shifted as `chance` says, which `draw_moves` gives.
+def move(images: Tensor, masks: Tensor | None, moves: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Rotates, flips and shifts images, and masks with them.
 
-    Masks move with their images, by nearest neighbour, and stay 0 or 1.
+    Args:
+        images: (n, c, h, w) float32.
+        masks: (n, m, h, w) float32 or None; resampled by nearest neighbour, so they stay 0 or 1.
+        moves: (n, 4) from `draw_moves`.
     """
-    angle = chance[:, 0] * ROTATION
-    flip = torch.where(chance[:, 1] < 0, -1.0, 1.0)
-    shift = chance[:, 2:] * 2 * SHIFT  # the grid spans 2
+    angle = moves[:, 0] * ROTATION
+    flip = torch.where(moves[:, 1] < 0, -1.0, 1.0)
+    shift = moves[:, 2:] * 2 * SHIFT  # the grid spans 2
     transform = torch.stack(
         [
             torch.stack([flip * angle.cos(), -angle.sin(), shift[:, 0]], dim=1),

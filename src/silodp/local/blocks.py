@@ -1,4 +1,4 @@
-"""Passing over long vectors: on a CPU in blocks that stay in its cache, so that memory is read once."""
+"""Iterating over long vectors in blocks that fit a CPU's cache, so that memory is read once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK = 2**15
 
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of the same places of (d,) vectors, one after the other; on a GPU all places at once."""
+    """Yields views of corresponding blocks of (d,) vectors; on a GPU the whole vectors at once."""
     if vectors[0].device.type != "cpu":
         yield vectors
         return

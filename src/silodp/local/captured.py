@@ -1,10 +1,11 @@
-"""On a GPU: a local step is recorded once as a CUDA graph and replayed for every batch of every intermediary.
+"""Local steps on a GPU, recorded once as a CUDA graph and replayed for every batch of every intermediary.
 
-Starting a small network's kernels one by one takes longer than running them. A recorded step starts them all
-at once, and several intermediaries' steps side by side: each lane has its own copy of the network.
+Launching a small network's kernels one by one takes longer than running them. A graph launches them all at
+once, for several intermediaries in parallel lanes, each with its own copy of the network.
 
-Guarantee: lanes share nothing, and each runs the same kernels on the same shapes as if it were alone, so that
-what an intermediary gets does not depend on the others. Networks that draw (dropout) are not recorded.
+Guarantee: lanes share nothing, and each runs the same kernels on the same shapes as if it were alone, so an
+intermediary's result does not depend on the others. Networks that draw random numbers (dropout) are not
+recorded.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from silodp.local.trainer import LocalTrainer
 log = logging.getLogger("silodp")
 
 LANES = 4
-"""Intermediaries side by side: more gain little (docs/performance.md), and each takes memory."""
+"""Intermediaries in parallel: more gain little (docs/performance.md), and each takes memory."""
 
 _WARM_UP = 2
-"""Steps before recording, in which libraries choose their kernels and take their memory."""
+"""Steps before recording, in which libraries choose kernels and allocate memory."""
 
 
 class Captured:
-    """Runs jobs of alike batches side by side in replayed steps; falls back to `Sequential` for networks that
-    cannot be recorded: those that look at values in Python, or draw.
+    """Runs jobs with equal batch sizes in parallel, as replayed steps.
 
-    Memory: the network, its gradients, the optimizer's state and a step's activations once a lane.
+    Falls back to `Sequential` for networks that cannot be recorded: those that branch on values in Python or
+    draw random numbers. Memory: network, gradients, optimizer state and activations once a lane.
     """
 
     def __init__(self, trainer: LocalTrainer, lanes: int = LANES) -> None:
-        """Nothing is recorded yet.
+        """Sets up without recording anything yet.
 
         Args:
             trainer: on a GPU.
-            lanes: how many intermediaries train side by side.
+            lanes: how many intermediaries train in parallel.
         """
         self._trainer, self._most = trainer, lanes
         self._alone = Sequential(trainer)
@@ -75,17 +76,17 @@ class Captured:
             lane.end(job)
 
     def _recorded(self, group: list[Job]) -> list[_Step] | None:
-        """The recorded step of every batch; None where the network cannot be recorded."""
-        found = []
+        """The recorded step of each batch; None where the network cannot be recorded."""
+        steps = []
         for size in map(len, group[0].batches):
             key = len(group), size, bool(group[0].moves)
             if key not in self._steps:
                 self._steps[key] = self._record(*key, group[0].examples)
-            found.append(self._steps[key])
-        return None if None in found else found  # type: ignore[return-value]
+            steps.append(self._steps[key])
+        return None if None in steps else steps  # type: ignore[return-value]
 
     def _record(self, width: int, size: int, moves: bool, like: Examples) -> _Step | None:
-        """Records the step of `width` lanes on batches of `size`; what the lanes hold is changed."""
+        """Records the step of `width` lanes on batches of `size`; overwrites what the lanes hold."""
         while len(self._lanes) < width:
             model = FlatModel(copy.deepcopy(self._trainer.model.module), self._trainer.device)
             self._lanes.append(_Lane(replace(self._trainer, model=model)))
@@ -98,27 +99,27 @@ class Captured:
             beside.wait_stream(here)
             with torch.cuda.stream(beside):
                 for _ in range(_WARM_UP):
-                    _side_by_side(lanes, batches)
+                    _step_in_parallel(lanes, batches)
             here.wait_stream(beside)
             torch.cuda.synchronize()
             if not torch.equal(before, torch.cuda.get_rng_state()):
-                return None  # its own chance, such as dropout, is seeded a job, and a GPU has one generator
+                return None  # the network draws: each job seeds that, and a GPU has one generator
             with torch.cuda.graph(graph, pool=self._pool, stream=beside):
-                _side_by_side(lanes, batches)
-        except Exception as error:  # PyTorch and own networks each raise their own kinds
+                _step_in_parallel(lanes, batches)
+        except Exception as error:  # PyTorch and users' networks each raise their own types
             torch.cuda.synchronize()
-            _let_draw_again()
+            _restore_generator()
             if isinstance(error, torch.cuda.OutOfMemoryError) and width > 1:
                 self._most = 1  # from the next on
                 del self._lanes[1:]
             else:
-                log.info("local steps are not recorded for the GPU, and train more slowly: %s", error)
+                log.info("local steps cannot be recorded as a CUDA graph and run more slowly: %s", error)
             return None
         return _Step(graph, batches)
 
 
 class _Lane:
-    """One intermediary's place: a network of its own, its optimizer's state, and the sum of its losses."""
+    """Resident memory of one intermediary: network, optimizer state, and the sum of its losses."""
 
     def __init__(self, trainer: LocalTrainer) -> None:
         self.trainer = trainer
@@ -143,7 +144,7 @@ class _Lane:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The memory that a recorded step reads its batch from."""
+    """The memory from which a recorded step reads its batch."""
 
     examples: Examples
     moves: Tensor | None
@@ -164,13 +165,13 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Step:
-    """A recorded step of some lanes, and where it reads their batches."""
+    """A recorded step of some lanes, and the memory from which it reads their batches."""
 
     graph: torch.cuda.CUDAGraph
     batches: list[_Batch]
 
 
-def _side_by_side(lanes: list[_Lane], batches: list[_Batch]) -> None:
+def _step_in_parallel(lanes: list[_Lane], batches: list[_Batch]) -> None:
     here = torch.cuda.current_stream()
     for lane, batch in zip(lanes, batches, strict=True):
         lane.trainer.model.module.train()
@@ -181,8 +182,8 @@ def _side_by_side(lanes: list[_Lane], batches: list[_Batch]) -> None:
         here.wait_stream(lane.stream)
 
 
-def _let_draw_again() -> None:
-    """After a recording that failed, PyTorch 2.11 leaves the GPU's generator as if it still went on."""
+def _restore_generator() -> None:
+    """After a failed recording PyTorch 2.11 leaves the GPU's generator in capture mode; resets it."""
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
 

@@ -1,4 +1,4 @@
-"""Which executor trains a hospital's intermediaries: the fastest that the device and the network allow."""
+"""Choosing the executor of local training: the fastest that device and network allow."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from silodp.local.jobs import Executor, Sequential
 from silodp.local.trainer import LocalTrainer
 
 SMALL_BATCH = 10_000
-"""Pixels of a batch up to which a CPU trains intermediaries faster together (docs/performance.md)."""
+"""Pixels of a batch up to which stacking intermediaries is faster on a CPU (docs/performance.md)."""
 
 
 def executor_named(name: str, trainer: LocalTrainer, examples: Examples) -> Executor:
-    """The executor that the experiment names.
+    """Builds the executor that the experiment names.
 
     Args:
         name: sequential, stacked, captured, or auto: captured on a GPU; on a CPU stacked where batches are
-            small and the network's layers can be, else sequential.
-        examples: some images of a training set, on the trainer's device; shapes and types count.
+            small and the network allows it, else sequential.
+        trainer: that it will use.
+        examples: some training images on the trainer's device; only shapes and dtypes matter.
     """
     on_gpu, private_steps = trainer.device.type == "cuda", trainer.sample_level is not None
     if name == "captured" or (name == "auto" and on_gpu and not private_steps):

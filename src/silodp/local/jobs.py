@@ -1,4 +1,4 @@
-"""Local training as jobs: all chance is drawn before, so that a loop may be batched, captured or repeated."""
+"""Local training as jobs: all randomness is drawn beforehand, so that a job can be batched or repeated."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Job:
     Attributes:
         start: (d,) θ, on the trainer's device; not changed.
         examples: images to train on, on the trainer's device.
-        batches: the places of each step's images in `examples`.
-        moves: (n, 4) how each step's n images are augmented, see `draw_moves`; empty without augmentation.
-        state: of the optimizer; changed in place. None: a fresh one, which nobody keeps.
-        seed: of the network's own chance, such as dropout, and of DP-SGD's noise: what no one draws before.
-        public_sizes: whether how many images there are follows from what is public.
+        batches: int64 indices into `examples`, one tensor a step.
+        moves: (n, 4) float32 augmentation of each step's n images, see `draw_moves`; empty without.
+        state: of the optimizer; changed in place. None: a fresh one, which is not kept.
+        seed: of what is drawn while training: dropout, and the noise of DP-SGD.
+        public_sizes: whether the number of images follows from public facts.
     """
 
     start: Tensor
@@ -45,12 +45,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A job done.
+    """The result of a job.
 
     Attributes:
-        values: (d,) the trained parameters, in memory that the next job will use.
-        loss: the mean over the steps, still on the device; NaN where it failed.
-        error: what the network raised, for whom this job counts as nothing.
+        values: (d,) float32, the trained parameters, in memory that the next job overwrites.
+        loss: () mean over the steps, on the device; NaN where training failed.
+        error: what the network raised; the job then counts as zero.
     """
 
     values: Tensor
@@ -59,16 +59,16 @@ class Outcome:
 
 
 class Executor(Protocol):
-    """Runs jobs, of one hospital or of many, one after the other or together."""
+    """Runs training jobs, one after the other or together."""
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """The outcomes in the order of the jobs, which may be taken one by one."""
+        """Yields outcomes in the order of the jobs, which are consumed lazily."""
         ...
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """One job after the other on one resident model: memory does not grow with the jobs."""
+    """Runs one job after the other on one resident model: memory does not grow with the number of jobs."""
 
     trainer: LocalTrainer
 
@@ -78,7 +78,7 @@ class Sequential:
             try:
                 loss, error = self.trainer.train(job), None
             except Exception as failed:
-                # A user's own network may refuse an image: that counts like NaN, for this job alone.
+                # A user's network may raise on an image: that counts like NaN, for this job alone.
                 loss, error = torch.full((), math.nan, device=values.device), failed
                 values.fill_(math.nan)
             yield Outcome(values, loss, error)
@@ -89,26 +89,30 @@ def draw_job(
     examples: Examples,
     state: OptimizerState | None,
     settings: LocalSettings,
-    chance: torch.Generator,
+    rng: torch.Generator,
     steps: int | None = None,
     public_sizes: bool = True,
 ) -> Job:
-    """A job with its batches and augmentation, every image once an epoch.
+    """Draws the batches and augmentation of a job; every image is used once an epoch.
 
     Args:
-        chance: on the device of the examples.
-        steps: how many; default: as `local.epochs` over these examples.
-        public_sizes: as `Job` has it.
+        start: (d,) θ.
+        examples: images to train on.
+        state: of the optimizer, see `Job`.
+        settings: of local training.
+        rng: on the device of the examples.
+        steps: number of steps; default: `local.epochs` over these examples.
+        public_sizes: see `Job`.
     """
     count = batch_count(len(examples), settings.batch_size)
     steps = planned_steps(len(examples), settings) if steps is None else steps
     batches: list[Tensor] = []
     while len(batches) < steps:
-        order = torch.randperm(len(examples), generator=chance, device=chance.device)
+        order = torch.randperm(len(examples), generator=rng, device=rng.device)
         batches += order.tensor_split(count)
     del batches[steps:]
     moves: tuple[Tensor, ...] = ()
     if settings.augmentation == "affine-flip":
         sizes = [len(batch) for batch in batches]
-        moves = tuple(torch.split(draw_moves(sum(sizes), chance), sizes))
-    return Job(start, examples, tuple(batches), moves, state, chance.initial_seed(), public_sizes)
+        moves = tuple(torch.split(draw_moves(sum(sizes), rng), sizes))
+    return Job(start, examples, tuple(batches), moves, state, rng.initial_seed(), public_sizes)

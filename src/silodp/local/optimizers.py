@@ -1,4 +1,7 @@
-"""How an intermediary trains: each local optimizer is one class with its settings and its code."""
+"""Local optimizers: each is one class with its settings and its code.
+
+Add one by subclassing `LocalSettings` in any file.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ class LocalSettings(Rule):
     """How an intermediary trains in one round.
 
     Attributes:
-        counts_steps: whether the optimizer's state has «step», the number of steps so far.
-        elementwise: whether a step treats each number by itself, so that `step` takes (W, d) as well.
+        counts_steps: whether the optimizer's state has an entry "step", the number of steps so far.
+        elementwise: whether a step treats each number by itself, so that `step` also takes stacked values.
     """
 
     section: ClassVar[str] = "local"
@@ -27,43 +30,52 @@ class LocalSettings(Rule):
     elementwise: ClassVar[bool] = False
     optimizer: str
     learning_rate: Positive = 1e-3
+    """Of the local optimizer."""
     state: Literal["kept", "fresh"] = "kept"
-    """kept: each intermediary's moments live on across rounds."""
+    """kept: each intermediary's moments persist across rounds; fresh: they start at zero in every round."""
     epochs: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """A fraction takes that part of the steps, at least one."""
+    """Local epochs a round; a fraction takes that share of the steps, at least one."""
     batch_size: Annotated[int, Field(ge=2)] = 8
+    """Images in a local step."""
     augmentation: Literal["none", "affine-flip"] = "none"
+    """affine-flip: the paper's random rotation, shift and horizontal flip."""
 
     def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
-        """One step: changes the (d,) values and what the state has in place.
+        """Takes one step.
 
-        PyTorch's classes of optimizers import its compiler, which takes longer than the first round of a
-        small run; the functions under them do not.
+        Uses PyTorch's functional optimizers: its optimizer classes import the compiler, which takes longer
+        than the first round of a small run.
+
+        Args:
+            values: (d,) float32 parameters; changed in place.
+            gradients: (d,) float32.
+            state: moments and step count; changed in place.
         """
         raise NotImplementedError
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """The (d,) tensors in the optimizer's state; all are zero before the first step."""
+        """Names of the (d,) tensors in the optimizer's state, which start at zero."""
         return ()
 
     @property
     def keeps_state(self) -> bool:
-        """Whether anything lives on at the hospitals from round to round."""
+        """Whether hospitals keep anything from round to round."""
         return self.state == "kept" and bool(self.moments)
 
     def reach(self, steps: int) -> float:
-        """FedNova's a: how far `steps` local steps reach, in units of one step (Wang et al. 2020)."""
+        """FedNova's local normaliser a of `steps` local steps (Wang et al. 2020)."""
         return float(steps)
 
 
 class Adam(LocalSettings):
-    """Adam or AMSGrad; as in the authors' program, FedNova counts its steps alone."""
+    """Adam or AMSGrad. FedNova's normaliser is its number of steps, as in the authors' program."""
 
     counts_steps: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
     optimizer: Literal["adam"] = "adam"
     amsgrad: bool = True
+    """Use AMSGrad, as in the authors' program."""
 
     def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
         from torch.optim.adam import adam
@@ -81,11 +93,12 @@ class Adam(LocalSettings):
 
 
 class SGD(LocalSettings):
-    """Plain steps, or with momentum."""
+    """SGD, with or without momentum."""
 
     elementwise: ClassVar[bool] = True
     optimizer: Literal["sgd"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """0 is plain SGD."""
 
     def step(self, values: Tensor, gradients: Tensor, state: dict[str, Tensor]) -> None:
         from torch.optim.sgd import sgd
@@ -101,5 +114,5 @@ class SGD(LocalSettings):
         return ("momentum_buffer",) if self.momentum else ()
 
     def reach(self, steps: int) -> float:
-        """With momentum ρ it is Σ_k (1 − ρ^k)/(1 − ρ)."""
+        """With momentum ρ the normaliser is Σ_k (1 − ρ^k)/(1 − ρ)."""
         return sum((1 - self.momentum**k) / (1 - self.momentum) for k in range(1, steps + 1))

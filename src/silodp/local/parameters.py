@@ -1,4 +1,4 @@
-"""A model as one flat vector: what is trained, clipped, summed, noised and stepped is always this vector."""
+"""A model as one flat vector, which is what is trained, clipped, summed, noised and stepped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from silodp.errors import InputError
 
 
 def refuse_unprotectable(model: nn.Module) -> None:
-    """Only clipped and noised numbers may travel, so a model that carries anything else is refused."""
+    """Refuses a model with buffers or integer parameters, which would travel neither clipped nor noised."""
     for name, _ in model.named_buffers():
         raise InputError(
             f"model: buffer {name!r} would leave the hospital neither clipped nor noised; "
@@ -35,11 +35,16 @@ def refuse_unprotectable(model: nn.Module) -> None:
 class FlatModel:
     """A model whose trainable parameters (`trainable`) and gradients are views of two flat vectors.
 
-    Copying a starting point in, taking a difference, a norm or an optimizer step are then single
-    operations on one tensor. Convolution weights lie in channels-last order inside the vector.
+    Loading parameters, taking a difference, a norm or an optimizer step are then single operations on one
+    tensor. Convolution weights are stored channels-last in the vector.
 
-    Guarantee: frozen parameters (`requires_grad = False`) are always those of the start. Every `load` puts
-    them back and `named_tensors` writes no others, whatever a forward pass did to them.
+    Guarantee: frozen parameters (`requires_grad = False`) never change. Every `load` restores them and
+    `named_tensors` writes their initial values, whatever a forward pass did to them.
+
+    Attributes:
+        module: the network, float32 on `device`; its parameters are views of `values`.
+        values: (d,) float32, the trainable parameters.
+        gradients: (d,) float32; the parameters' `grad` are views of it.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -59,19 +64,19 @@ class FlatModel:
 
     @cached_property
     def identity(self) -> str:
-        """What the flat vector means: a digest of the names and shapes, and of the frozen values."""
+        """SHA-256 of the parameters' names and shapes and of the frozen values: what the vector means."""
         named = [(name, tuple(p.shape), p.requires_grad) for name, p in self.module.named_parameters()]
         hashed = hashlib.sha256(repr(named).encode())
         hashed.update(self._frozen_start.cpu().numpy().tobytes())
         return hashed.hexdigest()
 
     def load(self, values: Tensor) -> None:
-        """Copies the flat vector `values` into the model, and the frozen parameters of the start."""
+        """Copies (d,) `values` into the model, and restores the frozen parameters."""
         self.values.copy_(values)
         self._frozen.copy_(self._frozen_start)
 
     def named_tensors(self, values: Tensor) -> dict[str, Tensor]:
-        """`values` under the model's own names and shapes, as files store them: copies, on the CPU."""
+        """(d,) `values` as named tensors of the model's shapes, for files: copies, on the CPU."""
         named = dict(self.module.named_parameters())
         trainable = {name: p for name, p in named.items() if p.requires_grad}
         frozen = {name: p for name, p in named.items() if not p.requires_grad}
@@ -81,7 +86,7 @@ class FlatModel:
 
 
 def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tensor:
-    """One vector that holds the parameters, which become views of it."""
+    """Moves the parameters into one vector; they become views of it."""
     values = torch.empty(sum(p.numel() for p in parameters), device=device)
     for parameter, view in zip(parameters, _pieces(values, parameters), strict=True):
         view.copy_(parameter.detach())
@@ -90,20 +95,20 @@ def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tens
 
 
 def _pieces(values: Tensor, parameters: Sequence[nn.Parameter]) -> Iterator[Tensor]:
-    """Views of a flat vector in the shapes of the parameters."""
+    """Yields views of a flat vector in the shapes of the parameters."""
     parts = torch.split(values, [p.numel() for p in parameters])
     return (shaped(part, p.shape) for part, p in zip(parts, parameters, strict=True))
 
 
 class Snapshot:
-    """All that a model holds: its parameters and every attribute of its layers, to see what changed."""
+    """A copy of everything a model holds, parameters and attributes of its layers, to detect changes."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._before = _held(module)
 
     def changed(self) -> str | None:
-        """The name of something that is no longer as it was; None where all is."""
+        """The name of a value that has changed; None where none has."""
         after = _held(self._module)
         names = (
             name for name in {**self._before, **after} if not _same(self._before.get(name), after.get(name))
@@ -121,11 +126,11 @@ def _held(module: nn.Module) -> dict[str, Any]:
 
 
 _OF_PYTORCH = frozenset(vars(nn.Module()))
-"""What PyTorch itself keeps in a layer: hooks, the tables of parameters and of layers, `training`."""
+"""Attributes that PyTorch itself keeps in a layer: hooks, parameter and module tables, `training`."""
 
 
 def _copied(value: Any) -> Any:
-    """Copies of tensors, arrays and collections of them; other things as they are."""
+    """Copies tensors, arrays and collections of them; returns anything else unchanged."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, np.ndarray):
@@ -154,9 +159,9 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def shaped(part: Tensor, shape: torch.Size) -> Tensor:
-    """A view of (…, n) pieces of flat vectors: (…, *shape).
+    """Views (…, n) pieces of flat vectors as (…, *shape).
 
-    Weights of four dimensions lie in channels-last order, which convolutions prefer.
+    Weights of four dimensions are stored channels-last, which convolutions prefer.
     """
     if len(shape) != 4:
         return part.view(*part.shape[:-1], *shape)

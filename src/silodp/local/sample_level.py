@@ -36,12 +36,12 @@ Fill = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class SampleLevel:
-    """How a hospital's steps are made private.
+    """DP-SGD at a hospital.
 
     Attributes:
         noise_multiplier: z.
         clip_bound: c, the bound on one image's gradient.
-        reproducible: noise from the seed rather than from the operating system.
+        reproducible: draw noise from the seed rather than from the operating system.
     """
 
     noise_multiplier: float
@@ -52,15 +52,15 @@ class SampleLevel:
     def gradients(
         self, model: FlatModel, image_losses: Callable[[Tensor, Tensor], Tensor], seed: int
     ) -> Iterator[Fill]:
-        """Private gradients for one local training; afterwards nothing of Opacus is left on the model.
+        """Yields a function that computes private gradients; Opacus leaves nothing behind on the model.
 
         Everything is computed in single precision, also on a GPU: norms in bfloat16 would be wrong by up to
         0.4 %, and a gradient that ends above c is not protected.
 
         Args:
-            model: its gradients are filled.
-            image_losses: one loss an image, of this image alone.
-            seed: one intermediary's in one round; gives the noise where it is reproducible.
+            model: whose gradients are filled.
+            image_losses: (logits, targets) → (n,) losses, each of one image alone.
+            seed: of one intermediary in one round; the noise follows from it where it is reproducible.
         """
         seed = derive_seed(seed, "gradient noise")
         wrapped = _ImageGradients(model.module, loss_reduction="sum")
@@ -92,7 +92,7 @@ class SampleLevel:
             try:
                 losses = attempt(images, targets)
             except Exception:
-                # An image that the network refuses counts as nothing, and takes no other with it.
+                # An image on which the network raises counts as zero and affects no other.
                 _forget(model.module)
                 optimizer.zero_grad()
                 kept = [place for place in range(len(images)) if works(images[place], targets[place])]
@@ -112,7 +112,7 @@ class SampleLevel:
 def _convolution_gradients(
     layer: nn.Conv2d, inputs: list[Tensor], output_gradients: Tensor
 ) -> dict[nn.Parameter, Tensor]:
-    """Opacus 1.6 reads a channels-last input as if its channels came first: its gradients are then wrong."""
+    """Per-image gradients of a convolution; Opacus 1.6 computes wrong ones for channels-last inputs."""
     plain = [image.clone(memory_format=torch.contiguous_format) for image in inputs]
     return compute_conv_grad_sample(layer, plain, output_gradients)  # type: ignore[no-any-return]
 
@@ -122,7 +122,7 @@ class _ImageGradients(GradSampleModule):  # type: ignore[misc]
 
 
 class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
-    """Opacus' optimizer with norms in double precision and the project's own noise; it takes no step.
+    """Opacus' optimizer with norms in double precision and silodp's noise; it takes no step.
 
     Opacus adds the squares of a layer's gradient in single precision. For the 4.7 million weights of the
     paper's largest layer that gives a norm 0.01 % too small, and clipped gradients above the bound.

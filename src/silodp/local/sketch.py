@@ -1,8 +1,8 @@
-"""Small sketches of large updates, from which cosines are read without keeping the updates.
+"""Sketches of updates (count sketch), for cosines between updates without keeping them.
 
-Signs are random and fixed; coordinate i goes into bucket i mod k. Inner products of sketches are
-unbiased estimates of inner products of the vectors, with a standard error of about 1/√k of the
-product of their norms (1.1 % here), and exact where the vector has at most k coordinates.
+Each coordinate gets a fixed random sign; coordinate i is added to bucket i mod k. Inner products of sketches
+are unbiased estimates of those of the vectors, with a standard error of about 1/√k of the product of their
+norms (1.1 % here), and exact for vectors of at most k coordinates.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ BUCKETS = 2**13
 
 @lru_cache(maxsize=1)
 def signs(size: int, device: torch.device) -> Tensor:
-    """The fixed random signs for vectors of one size: hospitals and server use the same tensor."""
+    """(size,) float32 fixed random signs, which hospitals and server share."""
     return torch.empty(size, device=device).bernoulli_(generator=generator(device, 0, "sketch")) * 2 - 1
 
 
 def sketch(vector: Tensor, signs: Tensor) -> Tensor:
-    """(k,) sums of signed coordinates."""
+    """(k,) float32 sums of signed coordinates of a (d,) vector; (d,) where d < k."""
     whole = vector.numel() // BUCKETS * BUCKETS
     rest = vector[whole:] * signs[whole:]
     if not whole:
@@ -35,5 +35,5 @@ def sketch(vector: Tensor, signs: Tensor) -> Tensor:
 
 
 def cosines(sketches: Tensor, total: Tensor) -> Tensor:
-    """Cosine of each row with `total`."""
+    """(v,) cosine of each row of (v, k) `sketches` with the (k,) sketch `total`."""
     return torch.nn.functional.cosine_similarity(sketches, total[None], dim=1)

@@ -1,11 +1,12 @@
-"""Many small local trainings as one: a hospital's intermediaries side by side in one batched step.
+"""Many small local trainings in one batched step over stacked parameters, on a CPU.
 
-A small network's step is mostly overhead: its layers take microseconds, and calling them takes as long again.
-Here W intermediaries' weights of a layer lie together, and `torch.vmap` makes one call of W.
+A small network's step is mostly overhead: a layer takes microseconds, and calling it takes as long again.
+Here the weights of W intermediaries are stacked, and `torch.vmap` makes one call for all W.
 
-Guarantee: what an intermediary gets does not depend on the values of the others' images, parameters or
-states. Which ones train together follows from their number and sizes, and only jobs whose sizes are public
-are put together, all of one hospital: leaving out an intermediary or a hospital changes no bit of the others.
+Guarantee: an intermediary's result does not depend on the values of the others' images, parameters or states.
+Which jobs are stacked follows from their number and sizes, only jobs of public size are stacked, and all of
+one
+hospital: leaving out an intermediary or a hospital changes no bit of the others.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from silodp.local.stacked_layers import ByChannels
 from silodp.local.trainer import LocalTrainer, network_input
 
 WIDTH = 16
-"""Intermediaries in one step. More are slower: what a layer leaves for the next falls out of the cache."""
+"""Intermediaries in one step. With more, activations fall out of the cache and it is slower."""
 
 
 class Stacked:
-    """Runs alike jobs together, the others one after the other; on a CPU.
+    """Runs jobs of equal form in one step, and the others one after the other.
 
-    Memory: that of the model's parameters, gradients and moments, and of a step's activations, `WIDTH` times.
+    Memory: parameters, gradients, moments and activations `WIDTH` times.
     """
 
     def __init__(self, trainer: LocalTrainer) -> None:
@@ -54,23 +55,23 @@ class Stacked:
     def _together(self, group: list[Job]) -> Iterator[Outcome]:
         try:
             values, losses = self.train(group)
-        except Exception:  # of one of them, or of no memory for all: then each by itself
+        except Exception:  # one of them failed, or memory was short: train each by itself
             yield from self._alone.run(group)
             return
         for trained, loss in zip(values, losses, strict=True):
             yield Outcome(trained, loss)
 
     def train(self, group: list[Job]) -> tuple[Tensor, Tensor]:
-        """Trains jobs of one form, changing their states in place when all are done.
+        """Trains jobs of one form; changes their states in place when all are done.
 
         Returns:
-            (W, d) the trained parameters, and (W,) mean losses.
+            (W, d) float32 trained parameters, and (W,) mean losses.
         """
         trainer, first, width = self._trainer, group[0], len(group)
         if width not in self._lanes:
             self._lanes[width] = _Lanes(trainer, width)
         lanes = self._lanes[width]
-        trainer.model.load(first.start)  # the frozen parameters, too
+        trainer.model.load(first.start)  # also restores frozen parameters
         trainer.model.module.train()
         lanes.spread(first.start, lanes.values)
         for name, stacked in lanes.state.items():
@@ -99,15 +100,15 @@ class Stacked:
 
         with ByChannels():
             losses = torch.vmap(loss)(lanes.parameters, images, targets)
-        losses.sum().backward()  # type: ignore[no-untyped-call]  # of lanes that share nothing
+        losses.sum().backward()  # type: ignore[no-untyped-call]  # lanes share no parameter
         self._trainer.settings.step(lanes.values, lanes.gradients, lanes.state)
         return losses.detach()
 
 
 class _Lanes:
-    """Resident memory for W trainings: parameters, gradients and the optimizer's state, (W·d,) each.
+    """Resident memory of W trainings: parameters, gradients and optimizer state, (W·d,) each.
 
-    One parameter's W values lie together, so that a layer has its W weights without a copy.
+    The W copies of one parameter are adjacent, so that a layer's stacked weights need no copy.
     """
 
     def __init__(self, trainer: LocalTrainer, width: int) -> None:
@@ -127,22 +128,22 @@ class _Lanes:
         }
 
     def _parts(self, flat: Tensor) -> list[Tensor]:
-        """(W, n) views, one a parameter."""
+        """(W, n) views, one for each parameter."""
         parts = torch.split(flat, [self._width * size for size in self._sizes])
         return [part.view(self._width, -1) for part in parts]
 
     def spread(self, vectors: Tensor, flat: Tensor) -> None:
-        """Copies (d,) for every lane, or (W, d), into (W·d,) memory."""
+        """Copies (d,), repeated for every lane, or (W, d) into (W·d,) memory."""
         for part, piece in zip(self._parts(flat), torch.split(vectors, self._sizes, dim=-1), strict=True):
             part.copy_(piece)
 
     def rows(self, flat: Tensor) -> Tensor:
-        """(W, d) from (W·d,) memory: a copy."""
+        """Copies (W·d,) memory to (W, d)."""
         return torch.cat(self._parts(flat), dim=1)
 
 
 def _form(job: Job) -> tuple[Any, ...] | None:
-    """What jobs that train together have in common; None: this one trains by itself."""
+    """What jobs must have in common to be stacked; None where a job cannot be."""
     if not job.public_sizes:
         return None
     steps = None if job.state is None else float(job.state.get("step", 0))
@@ -152,8 +153,8 @@ def _form(job: Job) -> tuple[Any, ...] | None:
 def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
     """(W, n, c, h, w) images and (W, n, …) targets of one step.
 
-    In memory an image's channels lie beside those of the other lanes, and pixel comes after pixel: the order
-    in which the convolution of all lanes takes and gives them.
+    In memory the lanes' channels of a pixel are adjacent, the order in which the grouped convolution reads
+    and writes them.
     """
     every = [job.examples[job.batches[step]] for job in group]
     images = network_input(torch.cat([one.images for one in every]))
@@ -168,10 +169,10 @@ def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Asks the C library not to give memory back to the system after every layer.
+    """Tells glibc to keep freed memory instead of returning it to the system after every layer.
 
-    A stacked step takes and frees some megabytes a layer; getting them anew took a third of its time. Where
-    there is no glibc, nothing happens.
+    A stacked step allocates and frees some megabytes a layer; page faults took a third of its time. Without
+    glibc nothing happens.
     """
     if sys.platform == "linux" and (tune := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         for parameter, size in _MALLOC.items():
@@ -183,23 +184,24 @@ _MALLOC = {-1: 2**28, -2: 2**26, -3: 2**25}
 
 
 def can_stack(trainer: LocalTrainer, examples: Examples) -> bool:
-    """Whether this training can be stacked: found out on two small jobs, whose losses are compared.
+    """Whether this training can be stacked: tried on two small jobs, whose losses are compared.
 
-    It cannot where layers draw by themselves (dropout) or look at values in Python, where the optimizer's
-    step is not number by number, or with DP-SGD.
+    It cannot where layers draw random numbers or branch on values in Python, where the optimizer's step is
+    not elementwise, or with DP-SGD.
 
     Args:
-        examples: some images, at least two; the model's values are not changed.
+        trainer: whose model is used for the trial and restored afterwards.
+        examples: some images, at least two.
     """
     if not trainer.settings.elementwise or trainer.sample_level is not None or trainer.device.type != "cpu":
         return False
     start = trainer.model.values.clone()
-    chance = torch.Generator().manual_seed(0)
-    group = [draw_job(start, examples, None, trainer.settings, chance, 1) for _ in range(2)]
+    rng = torch.Generator().manual_seed(0)
+    group = [draw_job(start, examples, None, trainer.settings, rng, 1) for _ in range(2)]
     try:
         stacked = Stacked(trainer).train(group)[1]
         alone = torch.stack([trainer.train(job) for job in group])
-    except Exception:  # PyTorch and own networks each raise their own kinds
+    except Exception:  # PyTorch and users' networks each raise their own types
         return False
     finally:
         trainer.model.load(start)

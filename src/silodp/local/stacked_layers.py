@@ -1,4 +1,4 @@
-"""How W layers of one kind become one call, with the lanes beside the channels."""
+"""Layers of W stacked networks as one call each, with the lanes folded into the channels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch.overrides import TorchFunctionMode
 
 
 class ByChannels(TorchFunctionMode):
-    """Keeps the lanes beside the channels, where PyTorch's own stacking would move them to the images.
+    """Folds lanes into channels, where `torch.vmap` itself would fold them into the batch.
 
-    That move copies every image out of channels-last order, in which a CPU's pooling is twenty times as fast.
+    That would copy every image out of channels-last order, in which pooling on a CPU is twenty times as fast.
     """
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
@@ -25,7 +25,7 @@ class ByChannels(TorchFunctionMode):
 
 
 class _Layer(torch.autograd.Function):
-    """A layer that says how W of it are one call; autograd follows what that call does."""
+    """A layer with its own batching rule; autograd differentiates the batched call."""
 
     call: Any
 
@@ -35,11 +35,11 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept."""
+        """Saves nothing."""
 
 
 class _Convolution(_Layer):
-    """W convolutions: one in W times as many groups."""
+    """W convolutions as one with W times as many groups."""
 
     call = staticmethod(functional.conv2d)
 
@@ -52,7 +52,7 @@ class _Convolution(_Layer):
 
 
 class _GroupNorm(_Layer):
-    """W group norms: one of W times as many groups."""
+    """W group norms as one with W times as many groups."""
 
     call = staticmethod(functional.group_norm)
 
@@ -65,7 +65,7 @@ class _GroupNorm(_Layer):
 
 
 class _Pooling(_Layer):
-    """W poolings: one of W times as many channels."""
+    """W poolings as one with W times as many channels."""
 
     call = staticmethod(functional.max_pool2d)
 
@@ -86,7 +86,7 @@ def _joined(
     tensors: dict[str, int],
     width: int,
 ) -> dict[str, Any]:
-    """All arguments of a layer by name, the tensors among them with their lanes joined to a dimension."""
+    """All arguments of a layer by name, with the lanes of tensors folded into a dimension of each."""
     every = dict(zip(names, given, strict=False)) | named
     lanes = dict(zip(names, dims[1:], strict=False)) | dims[0]
     joined = {
@@ -98,7 +98,7 @@ def _joined(
 
 
 def _beside(tensor: Tensor, lanes: int | None, place: int, width: int) -> Tensor:
-    """The lanes' dimension joined with the one at `place`; what all lanes share is repeated."""
+    """Folds the lanes' dimension into the one at `place`; a tensor shared by all lanes is repeated."""
     if lanes is None:
         return (
             tensor.unsqueeze(place)
@@ -109,5 +109,5 @@ def _beside(tensor: Tensor, lanes: int | None, place: int, width: int) -> Tensor
 
 
 def _apart(images: Tensor, width: int) -> Tensor:
-    """(n, W·c, h, w) as (n, W, c, h, w), in the same memory."""
+    """Views (n, W·c, h, w) as (n, W, c, h, w)."""
     return images.view(len(images), width, -1, *images.shape[2:])

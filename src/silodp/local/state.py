@@ -1,7 +1,7 @@
-"""What a hospital carries from round to round, on its own disk: it is un-noised and never travels.
+"""A hospital's optimizer states and noise secret on its own disk: un-noised, private, never sent.
 
-A folder a hospital, a file a round, its owner's alone. The last two rounds that were put down are kept: a
-server that was killed while it wrote its checkpoint comes back to the one before.
+Each hospital has a folder (mode 0700) with one file a round. The last two rounds are kept: a server that was
+killed while it wrote its checkpoint resumes from the one before.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ OptimizerState = dict[str, Tensor]
 
 
 def state_folder(parent: Path, hospital: str) -> Path:
-    """A hospital's folder: any name can be a hospital's, but not a folder's."""
+    """A hospital's folder in `parent`; the name is made safe for a file system, and unique by a hash."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", hospital)[:40]
     return parent / f"{plain}-{hashlib.sha256(hospital.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def put_down(folder: Path, round_: int, states: list[OptimizerState], keep: int | None = None) -> None:
-    """Writes the states after `round_`; of those put down before only `keep`, or the last ones, stay."""
-    _made_private(folder)
+    """Saves the states after `round_`; of the rounds saved before, only `keep` or else the last one stays."""
+    _make_private(folder)
     before = sorted(number for number in _rounds(folder) if number != round_)
     if keep in before:
         before = [number for number in before if number != keep] + [keep]
@@ -39,10 +39,13 @@ def put_down(folder: Path, round_: int, states: list[OptimizerState], keep: int 
 
 
 def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.device) -> list[OptimizerState]:
-    """The states after `round_`, on `device`.
+    """Loads the states after `round_` onto `device`.
 
     Args:
-        like: one state as the hospital's optimizer has them; files of another shape are refused.
+        folder: the hospital's.
+        round_: after which they were saved.
+        like: a state of this optimizer; files with other names, shapes or dtypes are refused.
+        device: of the trainer.
     """
     path = folder / f"{round_}.pt"
     damaged = InputError(f"{path}: not the states of this hospital; restore it or start a new run")
@@ -53,7 +56,7 @@ def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.devic
         )
     try:
         states = read_tensors(path, device)
-    except Exception:  # PyTorch, pickle and zipfile each raise their own kinds on damaged files
+    except Exception:  # PyTorch, pickle and zipfile each raise their own types on damaged files
         raise damaged from None
     if not same_form(states, [like]):
         raise damaged
@@ -61,24 +64,24 @@ def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.devic
 
 
 def hand_on(source: Path, last: int, folder: Path, round_: int) -> None:
-    """The states that `source` has after round `last` become those that `folder` has after `round_`.
+    """Copies the states that `source` has after round `last` to `folder`, as those after `round_`.
 
     Args:
-        last: 0 for a hospital that has none yet.
+        last: 0 for a hospital without states.
     """
     states = read_tensors(source / f"{last}.pt", torch.device("cpu")) if last else []
     put_down(folder, round_, states)
 
 
 def put_down_secret(folder: Path, secret: bytes) -> None:
-    """What a hospital's shares of noise come from: written once, before its first answer."""
+    """Saves the secret of a hospital's noise shares; written once, before its first answer."""
     if not (folder / "secret").exists():
-        _made_private(folder)
+        _make_private(folder)
         write_atomically(folder / "secret", secret)
 
 
 def take_up_secret(folder: Path) -> bytes | None:
-    """The secret; None where none was put down."""
+    """Loads the secret; None where none was saved."""
     path = folder / "secret"
     if not path.exists():
         return None
@@ -88,8 +91,8 @@ def take_up_secret(folder: Path) -> bytes | None:
     return secret
 
 
-def _made_private(folder: Path) -> None:
-    """Its parent too: `mkdir` would leave that to the umask."""
+def _make_private(folder: Path) -> None:
+    """Creates the folder and its parent with mode 0700, which `mkdir` would leave to the umask."""
     private_folder(folder.parent)
     private_folder(folder)
 

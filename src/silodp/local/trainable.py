@@ -1,4 +1,4 @@
-"""Which parameters train: the others stay as they start, and neither cost privacy nor travel."""
+"""Choosing which parameters train: the others stay as they are, cost no privacy and do not travel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from silodp.models.norm import is_norm
 
 
 def freeze_all_but(model: nn.Module, trainable: str) -> nn.Module:
-    """Freezes, in place, every parameter that `trainable` does not name; what is frozen already stays so.
+    """Freezes, in place, every parameter that `trainable` does not name; frozen parameters stay frozen.
 
     Args:
         trainable: "all"; or words joined by +: "norm" for the scales and shifts of norm layers, "head" for

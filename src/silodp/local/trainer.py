@@ -1,4 +1,4 @@
-"""Local training: one resident model, on flat buffers, with the data on the device."""
+"""Local training and evaluation on one resident model with flat buffers and data on the device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def network_input(images: Tensor) -> Tensor:
-    """Images as the network takes them: bytes become −1…1; other numbers are taken as they are."""
+    """Converts (n, c, h, w) images to channels-last float32: bytes to −1…1, other numbers unchanged."""
     scaled = images.float().div_(127.5).sub_(1) if images.dtype == torch.uint8 else images.float()
     return scaled.contiguous(memory_format=torch.channels_last)
 
@@ -57,16 +57,16 @@ class LocalTrainer:
         return state | ({"step": torch.zeros((), device=self.device)} if self.settings.counts_steps else {})
 
     def working_state(self) -> OptimizerState:
-        """The trainer's one resident state, set to zero: where nothing is kept, nothing is allocated."""
+        """The trainer's resident state, set to zero, for jobs without kept state: nothing is allocated."""
         for tensor in self._working.values():
             tensor.zero_()
         return self._working
 
     def train(self, job: Job) -> Tensor:
-        """Trains, changing the job's state in place; leaves the result in `model.values`.
+        """Runs a job, changing its state in place; the result is left in `model.values`.
 
         Returns:
-            The mean loss, still on the device.
+            () mean loss, on the device.
         """
         self.begin(job)
         state = self.working_state() if job.state is None else job.state
@@ -78,17 +78,17 @@ class LocalTrainer:
         return total / len(job.batches)
 
     def begin(self, job: Job) -> None:
-        """The model as it is before the first step."""
+        """Loads θ, and prepares the model for the first step."""
         self._seed_model(job.seed)
         self.model.load(job.start)
         if not self.model.module.training:
             self.model.module.train()
 
     def _seed_model(self, seed: int) -> None:
-        """For the model's own chance, such as dropout, on this device alone.
+        """Seeds what the model itself draws, such as dropout, on this device alone.
 
-        `torch.manual_seed` formats a stack trace for each kind of accelerator that is not in use, which
-        takes a good part of the time of a step of a small network.
+        `torch.manual_seed` formats a stack trace for every kind of accelerator that is not in use, which
+        takes a good part of a small network's step.
         """
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -102,16 +102,18 @@ class LocalTrainer:
     def step(
         self, batch: Examples, moves: Tensor | None, state: OptimizerState, fill: Fill | None = None
     ) -> Tensor:
-        """One local step on `batch`, changing `model.values`, `model.gradients` and `state` in place.
+        """Takes one local step on `batch`, changing `model.values`, `model.gradients` and `state` in place.
 
-        Nothing in it waits for the device, or allocates what outlives it, so that it can be recorded.
+        It neither waits for the device nor allocates memory that outlives it, so it can be recorded.
 
         Args:
-            moves: how the images are augmented, see `draw_moves`.
-            fill: leaves the gradient in the model; default: by backpropagation.
+            batch: images and targets on the device.
+            moves: (n, 4) augmentation of the images, see `draw_moves`; None without.
+            state: of the optimizer.
+            fill: computes the gradient into `model.gradients`; default: backpropagation.
 
         Returns:
-            The loss before the step, still on the device.
+            () loss before the step, on the device.
         """
         images, targets = network_input(batch.images), batch.targets
         if moves is not None:
@@ -124,27 +126,27 @@ class LocalTrainer:
 
     def _fill(self, images: Tensor, targets: Tensor) -> Tensor:
         loss = self.task.loss(self.forward(images), targets)
-        # Faster than `backward`, which sets the gradients to zero and then adds to each.
+        # Faster than `backward`, which zeroes the gradients and then adds to each.
         found = torch.autograd.grad(loss, self.model.trainable, materialize_grads=True)
         torch._foreach_copy_(self.model.gradient_views, found)
         return loss.detach()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits in single precision."""
+        """Logits in single precision, computed in bfloat16 on a GPU where autocast allows."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             return self.model.module(images).float()  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def logits(self, parameters: Tensor, examples: Examples, batch: EvaluationBatch | None = None) -> Tensor:
-        """Predictions for all examples, in their order.
+        """Predicts all examples, in their order.
 
-        Where no image of a batch depends on the others, batches are as large as they may; otherwise they are
-        what `batch` says.
+        Where an image's prediction does not depend on its batch, batches are large; otherwise they are what
+        `batch` says.
 
         Args:
             parameters: (d,) of the model.
             examples: images on the trainer's device.
-            batch: what the network sees at a time; default: as `evaluation.batch`.
+            batch: what the network sees at a time; default: `evaluation.batch`.
         """
         self.model.load(parameters)
         self.model.module.eval()
@@ -164,10 +166,10 @@ class LocalTrainer:
 
     @torch.no_grad()
     def mixes_images(self, images: Tensor) -> bool:
-        """Whether the network's answer for an image depends on others of its batch: found out once.
+        """Whether a prediction depends on the other images of its batch; determined once.
 
-        By its norm layers, or by what it says of the first image alone and beside the second; of one image
-        alone nothing can be found out.
+        By the network's norm layers, or by comparing the first image's prediction alone and beside the
+        second; a single image tells nothing.
         """
         if self._mixes is None and normalises_over_batch(self.model.module):
             self._mixes = True
@@ -180,14 +182,14 @@ class LocalTrainer:
 
 
 def normalises_over_batch(module: nn.Module) -> bool:
-    """Whether it has BatchNorm, which keeps no statistics here and takes those of each batch."""
+    """Whether it has BatchNorm layers, which here use the statistics of each batch."""
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
 def _contiguous_after_frozen_layers(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-    """What a trained GroupNorm gets from layers that are not trained.
+    """Makes the input of a trained GroupNorm contiguous where it comes from frozen layers.
 
-    Where these are channels-last on a CPU, PyTorch 2.13 ends the process in the layer's backward pass.
+    With channels-last input there, PyTorch 2.13 crashes in the backward pass on a CPU.
     """
     (images,) = inputs
     if images.requires_grad or not torch.is_grad_enabled() or images.device.type != "cpu":
@@ -196,6 +198,6 @@ def _contiguous_after_frozen_layers(_: nn.Module, inputs: tuple[Tensor]) -> tupl
 
 
 def average_states(states: list[OptimizerState], count: int) -> list[OptimizerState]:
-    """`count` states, each the mean of `states`: what the authors do when v changes."""
+    """Returns `count` states, each the mean of `states`, as the authors do when v changes."""
     mean = {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
     return [{name: tensor.clone() for name, tensor in mean.items()} for _ in range(count)]

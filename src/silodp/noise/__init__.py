@@ -1,1 +1,1 @@
-"""The only place of chance: random streams, and the lattice that noise is drawn on."""
+"""Randomness: random streams, and the lattice on which noise is drawn."""

@@ -1,4 +1,4 @@
-"""Sums and noise on a lattice, so that floating-point arithmetic tells nothing.
+"""Sums and noise on a lattice, so that floating-point arithmetic leaks nothing.
 
 A Gaussian number computed in floating point has gaps, and the gaps of x + noise depend on x: they can give
 x away (Mironov 2012; Jin et al. 2022 for Gaussian noise). Here each hospital's sum is rounded to whole
@@ -15,16 +15,16 @@ import math
 from torch import Tensor
 
 FINENESS = 2.0**-20
-"""Rounding to the lattice moves a sum by at most this share of the clip bound."""
+"""Rounding to the lattice moves a sum by at most this fraction of the clip bound."""
 
 SINGLE = 2.0**-24
-"""Largest relative error of one operation in single precision."""
+"""Largest relative error of one operation in single precision (unit roundoff)."""
 
 
 def spacing(clip_bound: float, size: int) -> float:
-    """The distance of neighbouring points: a power of two, so that multiplying by it is exact.
+    """The distance of neighbouring lattice points: a power of two, so that multiplying by it is exact.
 
-    A vector of `size` coordinates, each rounded by at most half of it, moves by less than FINENESS·C.
+    Rounding each of `size` coordinates moves a vector by less than FINENESS·C.
     """
     _, exponent = math.frexp(clip_bound * FINENESS / math.sqrt(size))  # log2 would round up just below one
     return math.ldexp(1.0, exponent - 1)
@@ -33,17 +33,17 @@ def spacing(clip_bound: float, size: int) -> float:
 def sensitivity(clip_bound: float, intermediaries: int) -> float:
     """The most that one intermediary can move the sum on the lattice: C and what rounding adds to it.
 
-    Beside the lattice: a hospital adds its v clipped updates in single precision, and each of these
-    additions may end differently without the intermediary, by SINGLE·v·C at most, in either sum.
+    Besides the lattice there is single precision: a hospital adds its v clipped updates, and without the
+    intermediary each of these additions may round differently, by at most SINGLE·v·C in either sum.
     """
     return clip_bound * (1 + FINENESS + 2 * SINGLE * intermediaries**2)
 
 
 def longest_sum(clip_bound: float, intermediaries: int) -> float:
-    """The longest that the sum of a hospital's v clipped updates can be on the lattice."""
+    """The largest norm that the sum of a hospital's v clipped updates can have on the lattice."""
     return intermediaries * sensitivity(clip_bound, intermediaries)
 
 
 def to_lattice(vector: Tensor, distance: float) -> Tensor:
-    """Whole numbers (in double precision, exact up to 2^53): the nearest points, in units of `distance`."""
+    """Rounds to the nearest lattice points, as whole numbers of `distance` in float64 (exact up to 2^53)."""
     return vector.double().div_(distance).round_()

@@ -1,7 +1,7 @@
-"""Where chance comes from: a seed and a purpose in simulations, the operating system in deployments.
+"""Random streams: from a seed and a purpose in simulations, from the operating system in deployments.
 
-No generator lives from one round to the next, so a resumed run needs no generator state: round 7's
-noise is the same number whether or not rounds 1 to 6 were just computed in this process.
+No generator lives from one round to the next, so a resumed run needs no generator state: the noise of round 7
+is the same whether or not rounds 1 to 6 were computed in this process.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 NoiseSource = Callable[[Tensor, str, int], Tensor]
-"""`draw(hidden, public, count)`: standard normal numbers in double precision on `hidden`'s device. `hidden`
-are the numbers about to be noised, `public` names the release."""
+"""`draw(hidden, public, count)` returns (count,) float64 standard normal numbers on the device of `hidden`,
+which are the numbers about to be noised; `public` names the release."""
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A seed for one purpose; different purposes give unrelated streams."""
+    """Derives a 63-bit seed for one purpose; different purposes give unrelated streams."""
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(device: torch.device, seed: int, *purpose: str | int) -> torch.Generator:
-    """A fresh generator on `device` for one purpose, such as ("noise", round)."""
+    """Creates a generator on `device` for one purpose, such as ("noise", round)."""
     return torch.Generator(device=device).manual_seed(derive_seed(seed, *purpose))
 
 
 def seeded_noise(seed: int, number: int) -> NoiseSource:
     """Noise for simulations, reproducible by whoever knows the seed.
 
-    The key (128 bits) is made of the seed, the round and the very numbers that the noise will hide: the
-    same sum redone after a crash gets the same noise, and any other sum gets unrelated noise. On a GPU it is
-    drawn there, by another generator.
+    The key combines the seed, the round and the very numbers that the noise will hide: the same sum repeated
+    after a crash gets the same noise, and any other sum gets unrelated noise. On a GPU the noise is drawn
+    there, by another generator.
     """
 
     def draw(hidden: Tensor, public: str, count: int) -> Tensor:
@@ -50,16 +50,17 @@ def seeded_noise(seed: int, number: int) -> NoiseSource:
             )
             return torch.randn(count, dtype=torch.float64, device=hidden.device, generator=there)
         digest.update(hidden.detach().cpu().numpy().data)
-        chance = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest(), "big")))
-        return torch.from_numpy(chance.standard_normal(count)).to(hidden.device)
+        rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest(), "big")))
+        return torch.from_numpy(rng.standard_normal(count)).to(hidden.device)
 
     return draw
 
 
 def _fingerprint(numbers: Tensor) -> bytes:
-    """128 bits of a tensor in double precision, computed where it lies: two weighted sums, mod 2^64.
+    """128-bit hash of a float64 tensor, computed on its device: two weighted sums modulo 2^64.
 
-    Two tensors that differ get the same with a chance of about 2^-128, not against someone who chooses them.
+    Different tensors collide with a probability of about 2^-128; it is not collision-resistant against
+    attacks.
     """
     bits = numbers.contiguous().view(torch.int64)
     bits = (bits ^ (bits >> 32)) * -7046029254386353131  # the golden ratio's odd number: low bits become high
@@ -72,15 +73,15 @@ def _fingerprint(numbers: Tensor) -> bytes:
 
 
 def noise_of(seed: int | None, number: int) -> NoiseSource:
-    """A round's noise: from the seed, or without one from the operating system."""
+    """The source of a round's noise: the seed, or without one the operating system."""
     return system_noise if seed is None else seeded_noise(seed, number)
 
 
 def keyed_noise(secret: bytes, number: int) -> NoiseSource:
-    """A hospital's share of a round's noise, from a secret of 256 bits that never leaves it.
+    """Noise from a secret of 256 bits that never leaves its owner.
 
-    Guarantee: as good as the system's to everyone without the secret, tails and gaps included; and the same
-    sum redone gets the same noise, for two shares on one sum would be two releases.
+    Guarantee: to everyone without the secret it is as good as the system's, tails and gaps included; and the
+    same sum repeated gets the same noise, since two draws on one sum would be two releases.
     """
 
     def draw(hidden: Tensor, public: str, count: int) -> Tensor:
@@ -94,19 +95,19 @@ def keyed_noise(secret: bytes, number: int) -> NoiseSource:
 def system_noise(hidden: Tensor, public: str, count: int) -> Tensor:
     """Noise for deployments, from the operating system's entropy: nobody can draw it again.
 
-    The system gives 256 bits, and AES-256 in counter mode makes of them as many as are needed, as systems do
-    themselves (NIST SP 800-90A). Each number is the sum of four normal numbers, halved, which
-    closes the gaps that a single one computed in floating point has (Holohan and Braghin 2021; Opacus' secure
-    mode does the same).
+    The system gives 256 bits, which AES-256 in counter mode expands, as operating systems do themselves (NIST
+    SP 800-90A). Each number is the sum of four normal numbers, halved, which closes the gaps that a single
+    one has in floating point (Holohan and Braghin 2021; Opacus' secure mode does the same).
 
-    Guarantee: its tails have no end. A release whose unit moves it by μ standard deviations is what its ε
-    says only if noise reaches beyond μ; for a hospital of many intermediaries μ is 30 and more in one round.
+    Guarantee: its tails are unbounded. A release that a unit moves by μ standard deviations has the ε that is
+    stated for it only if the noise reaches beyond μ, which is 30 and more for a hospital of many
+    intermediaries.
     """
     return _closed_normals(count, _streams(os.urandom(32))).to(hidden.device)
 
 
-Entropy = Callable[[int], bytes]
-"""`entropy(n)`: n random bytes."""
+Entropy = Callable[[NDArray[np.uint64]], None]
+"""`entropy(words)` fills words of 64 random bits."""
 
 
 def _streams(key: bytes) -> Callable[[int], Entropy]:
@@ -115,77 +116,120 @@ def _streams(key: bytes) -> Callable[[int], Entropy]:
 
     def stream(number: int) -> Entropy:
         cipher = Cipher(algorithms.AES(key), modes.CTR((number << 64).to_bytes(16, "big"))).encryptor()
-        return lambda size: cipher.update(bytes(size))
+
+        def fill(words: NDArray[np.uint64]) -> None:
+            words.fill(0)
+            words[:] = np.frombuffer(cipher.update(words.view(np.uint8).data), dtype=np.uint64)
+
+        return fill
 
     return stream
 
 
 def _closed_normals(count: int, streams: Callable[[int], Entropy]) -> Tensor:
-    """(count,) sums of four, halved, by as many threads as PyTorch uses; the same for any number of them."""
-    total = torch.zeros(count, dtype=torch.float64)
+    """(count,) float64, each the half sum of four normal numbers; independent of the number of threads."""
+    total, threads = torch.zeros(count, dtype=torch.float64), torch.get_num_threads()
     parts = torch.split(total, _CHUNK)
 
-    def fill(number: int) -> None:
-        entropy = streams(number)
-        for _ in range(4):
-            parts[number].add_(_normal(len(parts[number]), entropy))
-        parts[number].div_(2)
+    def fill(first: int) -> None:
+        words, numbers = np.empty(_CHUNK // 2, dtype=np.uint64), np.empty((4, _CHUNK // 2))
+        for number in range(first, len(parts), threads):
+            entropy = streams(number)
+            for _ in range(4):
+                _add_normal(parts[number], entropy, words, numbers)
+            parts[number].div_(2)
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        list(threads.map(fill, range(len(parts))))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(fill, range(threads)))
     return total
 
 
 _CHUNK = 2**16
-"""Numbers at a time: what is computed on the way stays in the cache."""
+"""Numbers at a time. What is computed on the way has its place, and stays in the cache."""
 
 
-def _normal(count: int, entropy: Entropy) -> Tensor:
-    """Standard normal numbers by Box and Muller."""
-    pairs = (count + 1) // 2
-    radius = _exponential(pairs, entropy).mul_(2).sqrt_()
-    angle = torch.from_numpy(_bits53(pairs, entropy).astype(np.float64)).mul_(2 * math.pi * 2.0**-53)
-    return torch.cat([torch.cos(angle).mul_(radius), angle.sin_().mul_(radius)])[:count]
+def _add_normal(
+    total: Tensor, entropy: Entropy, words: NDArray[np.uint64], numbers: NDArray[np.float64]
+) -> None:
+    """Adds standard normal numbers to `total`, in place, by the Box–Muller transform.
 
-
-def _exponential(count: int, entropy: Entropy) -> Tensor:
-    """−ln U of uniform numbers U = 2^−e·m, with e unbounded and 53 bits of m, however small U is.
-
-    A fixed number of bits for U itself would end the tail: 53 bits end a normal number at 8.6.
+    Args:
+        total: (n,) in double precision.
+        words: work memory of at least n/2 words.
+        numbers: work memory of at least (4, n/2) numbers.
     """
-    words = _bits53(count, entropy)
-    zeros = 53 - np.frexp(words.astype(np.float64))[1]  # leading ones of 53; all 53 for zero
-    undecided = np.flatnonzero(words == 0)
-    for _ in range(_LONGEST):
-        if not len(undecided):
-            break
-        words = _bits53(len(undecided), entropy)
-        zeros[undecided] += 53 - np.frexp(words.astype(np.float64))[1]
-        undecided = undecided[words == 0]
-    else:
-        raise RuntimeError("the source of random bits gives zeros only")
-    mantissa = torch.from_numpy(_bits53(count, entropy).astype(np.float64)).mul_(2.0**-53)
-    # U = 2^−zeros·(1 + mantissa)/2
-    return mantissa.log1p_().neg_().add_(torch.from_numpy(zeros), alpha=math.log(2)).add_(math.log(2))
+    pairs = (len(total) + 1) // 2
+    words, (radius, angle, cosine, _) = words[:pairs], numbers[:, :pairs]
+    _exponential(radius, entropy, words, numbers[3, :pairs])
+    radius *= 2
+    np.sqrt(radius, out=radius)
+    entropy(words)
+    _fraction(words, angle)
+    angle *= 2 * math.pi
+    length, turn = torch.from_numpy(radius), torch.from_numpy(angle)
+    total[:pairs].addcmul_(torch.cos(turn, out=torch.from_numpy(cosine)), length)
+    rest = len(total) - pairs
+    total[pairs:].addcmul_(turn.sin_()[:rest], length[:rest])
 
+
+def _exponential(
+    found: NDArray[np.float64],
+    entropy: Entropy,
+    words: NDArray[np.uint64],
+    work: NDArray[np.float64],
+) -> None:
+    """Fills `found` with −ln U of uniform U = 2^−e·m, with unbounded e and 53 bits of m, however small U is.
+
+    A fixed number of bits for U would bound the tail: 53 bits bound a normal number by 8.6. The last 11 bits
+    of a word count e; where they are all zero, another word continues the count.
+
+    Args:
+        found: (n,), overwritten.
+        words: work memory of n words.
+        work: work memory of n numbers.
+    """
+    undecided = np.arange(len(found))
+    for before in range(_LONGEST):
+        entropy(words)
+        _fraction(words, work)
+        np.log1p(work, out=work)
+        words &= np.uint64(_COUNTERS - 1)
+        each = _HALVINGS.take(words.view(np.int64))
+        each -= work  # U = 2^−e·(1 + fraction)/2
+        if before:
+            found[undecided] = each + before * _HALVINGS[0]
+        else:
+            found[:] = each
+        zeros = np.flatnonzero(words == 0)
+        if not len(zeros):
+            return
+        undecided, words, work = undecided[zeros], words[: len(zeros)], work[: len(zeros)]
+    raise RuntimeError("the source of random bits gives zeros only")
+
+
+_COUNTERS = 2**11
+_HALVINGS = math.log(2) * np.array([11, *(12 - counted.bit_length() for counted in range(1, _COUNTERS))])
+"""(e + 1)·ln 2 by the 11 bits that count e; for 11 zeros, what they add to a count that continues."""
 
 _LONGEST = 4096
-"""Words of 53 zeros in a row, at 548 standard deviations: no chance gives so many; the source is broken."""
+"""Words in a row whose 11 bits are zero, at 250 standard deviations: only a broken source gives so many."""
 
 
-def _bits53(count: int, entropy: Entropy) -> NDArray[np.uint64]:
-    return np.frombuffer(entropy(8 * count), dtype=np.uint64) >> np.uint64(11)
+def _fraction(words: NDArray[np.uint64], into: NDArray[np.float64]) -> None:
+    """The first 53 bits of each word as a number from 0 to below 1."""
+    np.copyto(into, (words >> np.uint64(11)).view(np.int64))  # as signed numbers: ten times as fast
+    into *= 2.0**-53
 
 
 def secret_number(secret: str, *purpose: str | int) -> int:
-    """A whole number below 2^`SECRET_BITS` for one purpose, by SHAKE-256 of the secret and the purpose.
+    """A whole number below 2^`SECRET_BITS` for one purpose: SHAKE-256 of the secret and the purpose.
 
-    All bits of the secret count, unlike in a generator's 32- or 64-bit seed: whoever does not know the secret
-    can do no better than guess it.
+    It depends on all bits of the secret, unlike a generator with a seed of 32 or 64 bits: without the secret
+    one can only guess it.
     """
     text = "/".join(map(str, (secret, *purpose)))
     return int.from_bytes(hashlib.shake_256(text.encode()).digest(SECRET_BITS // 8), "big")
 
 
 SECRET_BITS = 1088
-"""Enough for an exact draw with any chance that a double can be (a multiple of 2^−1074)."""
+"""Enough for an exact draw with any probability that a double can hold (a multiple of 2^−1074)."""

@@ -33,7 +33,7 @@ def read_ledger(path: Path) -> Reading:
     """Reads and verifies. A torn last line is left out, for the release it announced was not yet used; a line
     that was changed, taken out or put in is refused."""
     if not path.is_file():  # a pipe would be waited for
-        raise InputError(f"{path}: not a plain file; restore the ledger")
+        raise InputError(f"{path}: not a regular file; restore the ledger")
     return _verified(path, path.read_bytes())
 
 
@@ -71,7 +71,7 @@ class Ledger:
         self._closing = weakref.finalize(self, os.close, self._descriptor)
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise InputError(f"{path}: not a plain file; restore the ledger")
+                raise InputError(f"{path}: not a regular file; restore the ledger")
             os.fchmod(self._descriptor, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             content = os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0)

@@ -127,9 +127,9 @@ def test_a_member_that_is_no_array(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.npz")
-    assert "not a plain file" in refusal(tmp_path / "a.npz")
+    assert "not a regular file" in refusal(tmp_path / "a.npz")
     os.symlink("/dev/zero", tmp_path / "b.npz")
-    assert "not a plain file" in refusal(tmp_path / "b.npz")
+    assert "not a regular file" in refusal(tmp_path / "b.npz")
 
 
 def test_an_npz_file_may_itself_be_a_link(tmp_path: Path) -> None:
