@@ -22,7 +22,7 @@ from silodp.errors import InputError
 from silodp.local.blocks import blocks
 from silodp.local.clip import add_clipped, clip_factor, norm, scale_factor
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.noise.lattice import longest_sum, sensitivity, spacing, to_lattice
+from silodp.noise.lattice import longest_sum, put_on_lattice, sensitivity, spacing
 from silodp.noise.streams import NoiseSource, system_noise
 from silodp.releases import Releases
 
@@ -75,7 +75,7 @@ class Mechanism(Releases):
         distance = self._lattice_spacing(plan.clip_bound, len(total))
         numbers = torch.empty(len(total) + 1, dtype=torch.float64, device=total.device)
         for part, into in blocks(total, numbers[:-1]):
-            into.copy_(to_lattice(part, distance) if distance else part)
+            put_on_lattice(part, distance, into) if distance else into.copy_(part)
         numbers[-1] = bits / _BIT_LATTICE
         if self.shares:
             of_update, of_bits = self._share_in_units(plan)
@@ -151,12 +151,14 @@ class Mechanism(Releases):
             name = answer.hospital if isinstance(answer.hospital, str) else f"{answer.hospital!r:.40}"
             if (why := _unexpected(answer, plan, asked, counted)) is not None:
                 ignored.append((name, why))
-            elif (why := self.malformed(plan, answer.numbers)) is not None:
+                continue
+            why, length = self._checked(plan, answer.numbers)
+            if why is not None:
                 absent[name] = why
             else:
                 counted.add(name)
                 del absent[name]
-                total += self._limited(plan, answer.numbers.detach().to(total.device), unit)
+                total += self._limited(plan, answer.numbers.detach().to(total.device), length, unit)
 
         if len(counted) < self.shares:
             raise InputError(
@@ -204,22 +206,33 @@ class Mechanism(Releases):
 
     def malformed(self, plan: RoundPlan, numbers: object) -> str | None:
         """Says why the numbers of an answer to this plan cannot be counted; None where they can."""
+        return self._checked(plan, numbers)[0]
+
+    def _checked(self, plan: RoundPlan, numbers: object) -> tuple[str | None, float]:
+        """Why the numbers cannot be counted, if so, and the norm of their (d,) sum."""
         assert plan.clip_bound is not None, "the norms have given C"
         size = len(plan.parameters)
-        return _malformed(numbers, size, whole=self._lattice_spacing(plan.clip_bound, size) is not None)
+        return _checked(numbers, size, whole=self._lattice_spacing(plan.clip_bound, size) is not None)
 
-    def _limited(self, plan: RoundPlan, numbers: Tensor, unit: float) -> Tensor:
-        """Scales a dishonest contribution down to the largest that an honest hospital could make."""
+    def _limited(self, plan: RoundPlan, numbers: Tensor, length: float, unit: float) -> Tensor:
+        """Scales a dishonest contribution down to the largest that an honest hospital could make.
+
+        Args:
+            plan: whose C and v say how large that is.
+            numbers: (d + 1,), see `Contribution`; not changed.
+            length: norm of the first d.
+            unit: distance of lattice points.
+        """
         assert plan.clip_bound is not None
         most = longest_sum(plan.clip_bound, plan.intermediaries) / unit
-        length, limit = norm(numbers[:-1]), plan.intermediaries / 2 / _BIT_LATTICE
+        limit = plan.intermediaries / 2 / _BIT_LATTICE
         if self.shares:  # the numbers include a share of the noise, which hardly ever exceeds this
             of_update, of_bits = self._share_in_units(plan)
             most += of_update * (math.sqrt(len(numbers)) + _TAIL)
             limit += of_bits * _TAIL
         if length > most:
             numbers = numbers.clone()
-            numbers[:-1] = numbers[:-1].mul(clip_factor(length, most)).trunc_()
+            numbers[:-1] = numbers[:-1].mul(clip_factor(torch.tensor(length), most)).trunc_()
         if abs(numbers[-1]) > limit:
             numbers = torch.cat([numbers[:-1], numbers[-1:].clamp(-limit, limit)])
         return numbers
@@ -240,18 +253,25 @@ def _unexpected(answer: Contribution, plan: RoundPlan, asked: Sequence[str], cou
     return None if answer.plan == plan.digest else "it answered another plan"
 
 
-def _malformed(numbers: object, size: int, *, whole: bool) -> str | None:
+def _checked(numbers: object, size: int, *, whole: bool) -> tuple[str | None, float]:
+    """Reads the numbers once: why they cannot be counted, and the norm of all but the last."""
     if not isinstance(numbers, Tensor) or numbers.layout != torch.strided or numbers.is_meta:
-        return "its update is no vector of numbers in double precision"
+        return "its update is no vector of numbers in double precision", math.nan
     if numbers.dtype != torch.float64:
-        return "its update is no vector of numbers in double precision"
+        return "its update is no vector of numbers in double precision", math.nan
     if tuple(numbers.shape) != (size + 1,):
-        return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}"
-    if not torch.isfinite(norm(numbers)):
-        return "its update is NaN or infinite"
-    counted = numbers if whole else numbers[-1:]
-    fits = all(torch.equal(part, part.round()) for (part,) in blocks(counted))
-    return None if fits else "its update is not of whole numbers"
+        return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}", math.nan
+    numbers = numbers.detach()
+    squares = torch.zeros((), dtype=torch.float64, device=numbers.device)
+    fractions = numbers[-1:].frac().any()
+    for (part,) in blocks(numbers[:-1]):
+        squares += torch.dot(part, part)
+        if whole:
+            fractions |= part.frac().any()
+    length = math.sqrt(float(squares))
+    if not math.isfinite(length + float(numbers[-1])):
+        return "its update is NaN or infinite", length
+    return "its update is not of whole numbers" if bool(fractions) else None, length
 
 
 def _digest(released: Tensor) -> str:

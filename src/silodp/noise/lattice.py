@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 FINENESS = 2.0**-20
@@ -46,4 +47,9 @@ def longest_sum(clip_bound: float, intermediaries: int) -> float:
 
 def to_lattice(vector: Tensor, distance: float) -> Tensor:
     """Rounds to the nearest lattice points, as whole numbers of `distance` in float64 (exact up to 2^53)."""
-    return vector.double().div_(distance).round_()
+    return put_on_lattice(vector, distance, torch.empty_like(vector, dtype=torch.float64))
+
+
+def put_on_lattice(vector: Tensor, distance: float, into: Tensor) -> Tensor:
+    """`to_lattice` without new memory: overwrites and returns `into`, float64 of the vector's shape."""
+    return into.copy_(vector).div_(distance).round_()
