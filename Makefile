@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test programs clean
+.PHONY: demo test docs programs clean
 
 # One stamp for both targets: the package, its dev tools, and the pin on PyTorch.
 .venv/.installed: pyproject.toml constraints.txt
@@ -35,5 +35,9 @@ test: .venv/.installed-dev programs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal && wait $$types
 
+# The documentation as pages that open from disk: site/index.html.
+docs: .venv/.installed-dev
+	$(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What the README shows is run here."""
+"""What the README, docs/start.md and docs/extend.md show is run here."""
 
 import re
 import subprocess
@@ -10,32 +10,92 @@ import numpy as np
 import pytest
 
 import silodp
-from silodp.clipping import ClippingRule
 from silodp.cohorts.kinds import StoredCohort
 from silodp.experiment import PRESETS, RULES, Experiment, preset_names
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README, START, EXTEND = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/start.md", "docs/extend.md")
+)
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_examples_are_ten_lines_at_most(code: str) -> None:
-    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+def example(page: str, words: str) -> str:
+    """The one example of a page that has these words in it."""
+    (found,) = (code for code in examples(page) if words in code)
+    return found
 
 
-@pytest.mark.parametrize(("number", "written"), [(2, 'optimizer = "custom"'), (3, 'rule = "shrinking"')])
-def test_an_own_optimizer_and_an_own_rule_run(
-    number: int, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [(code, most) for page, most in ((README, 10), (START, 10), (EXTEND, 15)) for code in examples(page)],
+)
+def test_examples_are_short(code: str, most: int) -> None:
+    assert len([line for line in code.splitlines() if line.strip()]) <= most
+
+
+def test_the_readme_is_short() -> None:
+    words = re.sub(r"```.*?```", "", README, flags=re.DOTALL).split()
+    assert len(words) <= 700  # with the names and addresses of its links
+
+
+SMALL = '["rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"'
+RUNS = {
+    "silodp.ServerOptimizer(": 'optimizer = "custom"',
+    "(silodp.ClippingRule)": 'rule = "shrinking"',
+    "(silodp.IntermediaryRule)": 'rule = "capped"',
+    "(LocalSettings)": 'optimizer = "signs"',
+    "(InProcess)": 'name = "demo"',
+}
+
+
+@pytest.fixture
+def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that an example defines are forgotten after it."""
+    for base in RULES.values():
+        monkeypatch.setattr(base, "known", dict(base.known))
+
+
+def test_every_example_of_an_extension_is_run_below() -> None:
+    assert [
+        [words in code for words in (*RUNS, "(FileCohort)")].count(True) for code in examples(EXTEND)
+    ] == [1] * 6
+
+
+@pytest.mark.usefixtures("own_rules")
+@pytest.mark.parametrize(("words", "written"), RUNS.items())
+def test_an_own_object_runs(
+    words: str,
+    written: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """In this process, on a smaller network: starting another takes longer than the example."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ClippingRule, "known", dict(ClippingRule.known))
-    assert '["rounds=2"]' in EXAMPLES[number]
-    small = '["rounds=2", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1"]'
-    exec(EXAMPLES[number].replace('["rounds=2"]', small), {"__name__": "readme"})
+    code = example(EXTEND, words)
+    assert '["rounds=2"' in code
+    exec(code.replace('["rounds=2"', SMALL), {"__name__": "readme"})
     assert written in (tmp_path / "runs/demo-1/experiment.toml").read_text()
+    assert (capsys.readouterr().out.count("bytes") == 12) == (words == "(InProcess)")  # six hospitals, twice
+
+
+@pytest.mark.usefixtures("own_rules")
+def test_an_own_file_format_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    head = np.array([[n // 24, n // 2, n % 2] for n in range(48)], np.uint8)
+    np.hstack([head, rng.integers(0, 255, (48, 256), np.uint8)]).tofile(tmp_path / "data.bytes")
+    exec(example(EXTEND, "(FileCohort)"), {"__name__": "readme"})
+    shown = re.search(r"Experiment\.build\(\{\}, \[(.*?)\]\)", EXTEND)
+    assert shown is not None
+    changes = re.findall(r'"(.*?)"', shown[1].replace("data.bytes", str(tmp_path / "data.bytes")))
+    small = ["rounds=1", "model.features=2", "model.norm=instance", "model.blocks=[1,1]"]
+    result = silodp.train(Experiment.build({}, [*changes, *small]), out=tmp_path / "run", device="cpu")
+    assert 'kind = "bytes"' in (result.folder / "experiment.toml").read_text()
 
 
 def test_a_model_is_loaded_as_it_shows(
@@ -50,12 +110,12 @@ def test_a_model_is_loaded_as_it_shows(
         "model.levels": 1,
     }
     silodp.train(Experiment.load("demo", small), out=tmp_path / "runs/mine", device="cpu")
-    exec(EXAMPLES[0], {"silodp": silodp, "images": np.zeros((5, 32, 32), np.uint8)})
+    exec(example(START, "silodp.load("), {"silodp": silodp, "images": np.zeros((5, 32, 32), np.uint8)})
     assert "('1',) torch.Size([5, 1, 32, 32])" in capsys.readouterr().out
 
 
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    code = EXAMPLES[1]
+    (code,) = examples(README)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
@@ -64,14 +124,16 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
 
 
 def test_the_presets_it_names_are_the_presets() -> None:
-    listed = re.search(r"silodp presets +# (.*)", README)
+    listed = re.search(r"silodp presets +# (.*)", START)
     assert listed is not None
     assert listed[1].split(", ") == preset_names()
 
 
 def test_the_choices_it_names_are_the_choices() -> None:
-    for section, field in re.findall(r"^\| `(\w+)\.(\w+)` \|", README, flags=re.MULTILINE):
-        (row,) = re.findall(rf"^\| `{section}\.{field}` \| (.*) \|$", README, flags=re.MULTILINE)
+    found = re.findall(r"^\| `(\w+)\.(\w+)` \|", START, flags=re.MULTILINE)
+    assert len(found) == 11
+    for section, field in found:
+        (row,) = re.findall(rf"^\| `{section}\.{field}` \| (.*) \|$", START, flags=re.MULTILINE)
         if section in RULES and field == RULES[section].key:
             known = RULES[section].known.items()  # tests define some, too
             choices = {name for name, rule in known if rule.__module__.startswith("silodp.")}

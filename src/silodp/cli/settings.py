@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -38,6 +39,7 @@ def presets() -> None:
 def settings(
     section: Annotated[str | None, typer.Argument(help="Such as clipping; default: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/settings.md.")] = False,
 ) -> None:
     """List what `--set` and a TOML file can say, with defaults."""
     tree = described()
@@ -49,6 +51,9 @@ def settings(
         tree = {section: tree[section]}
     if as_json:
         print(to_json(tree, indent=2))
+        return
+    if as_markdown:
+        print("\n".join(_page(tree)).rstrip())
         return
     say("\n".join(_lines(tree)).rstrip())
 
@@ -147,3 +152,54 @@ def _list(settings: dict[str, dict[str, Any]], prefix: str, told: set[str]) -> I
             line += f": {setting['what']}" if setting["what"] else ""
         yield line
         told.add(setting["what"] or name)
+
+
+def _page(tree: dict[str, Any]) -> Iterator[str]:
+    """The sections as Markdown, each choice with a table; what all choices share stands once, before them."""
+    yield "<!-- Written by `silodp settings --markdown`; change the docstrings of the classes instead. -->\n"
+    yield "# Settings\n"
+    yield "Use these names after `--set` (`--set clipping.bound=2`) or as tables in a TOML file."
+    yield "A setting that the chosen rule does not have is refused. `silodp settings` prints the same list."
+    yield "A dash means that there is no fixed default; the meaning then says what applies.\n"
+    for name, section in tree.items():
+        prefix, choices = "" if name == "experiment" else f"{name}.", section.get("choices", {})
+        yield f"## {name}\n"
+        if "what" in section:
+            yield f"{_cell(section['what'])}\n"
+        shared = section.get("settings") or _shared([one["settings"] for one in choices.values()])
+        if choices:
+            yield f"Choose with `{section['choose']}`; the default is `{section['default']}`.\n"
+        if choices and shared:
+            yield "Every choice has:\n"
+        yield from _table(shared, prefix)
+        for rule, chosen in choices.items():
+            own = {key: one for key, one in chosen["settings"].items() if key not in shared}
+            yield f"### {section['choose']} = {rule}\n"
+            yield f"{_cell(chosen['what'])}\n"
+            yield from _table(own, prefix)
+
+
+def _shared(each: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The settings that all choices of a section have, with one default and one meaning."""
+    return {
+        name: setting for name, setting in each[0].items() if all(one.get(name) == setting for one in each)
+    }
+
+
+def _table(settings: dict[str, dict[str, Any]], prefix: str) -> Iterator[str]:
+    if not settings:
+        return
+    yield "| setting | default | values | meaning |"
+    yield "|---|---|---|---|"
+    for name, one in settings.items():
+        default = "–" if one["default"] is None else f"`{to_json(one['default'])}`"
+        values = ", ".join(f"`{value}`" for value in one["values"] or ())
+        yield f"| `{prefix}{name}` | {default} | {values} | {_cell(one['what'])} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    """Text whose marks neither a table nor emphasis takes for its own; code between backticks stays."""
+    parts = text.replace("|", r"\|").split("`")
+    parts[::2] = [re.sub(r"([*_])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
