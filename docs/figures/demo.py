@@ -26,7 +26,7 @@ from silodp.runs.schema import Summary, read_as
 from silodp.runs.wording import show_epsilon
 
 COLOURS = ("#4d4d4d", "#c8553d", "#2a6f97", "#5b8c3e")
-SITES = ("MSD", "PROMISE12", "ProstateX")
+SITES = ("hospital-02", "hospital-05", "hospital-06")
 
 
 def main() -> None:

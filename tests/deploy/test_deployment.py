@@ -22,7 +22,7 @@ from silodp.privacy.ledger import read_ledger
 from silodp.runs.statement import read_statement
 
 pytest.importorskip("flwr")
-NAMES = ("I2CVB", "MSD", "NCI-ISBI-3T")  # as the synthetic cohort calls its first three
+NAMES = ("hospital-01", "hospital-02", "hospital-03")  # as the synthetic cohort calls its first three
 DATA = {"kind": "synthetic-mri", "hospitals": 3, "slices": 48, "image_size": 32}
 ASKED = ("rounds=4", "cohort.image_size=32", "local.batch_size=4", "privacy.delta=0.01")
 PATIENCE = 90  # seconds, for a busy machine
@@ -175,12 +175,12 @@ def test_a_hospital_and_then_the_coordinator_are_killed_and_the_run_ends(
 
     try:
         until(lambda: rounds() >= 1 or not working.is_alive(), "round one")
-        stop(deployment.hospitals["MSD"], signal.SIGKILL)  # site and link, in the middle of a round
+        stop(deployment.hospitals["hospital-02"], signal.SIGKILL)  # site and link, in the middle of a round
         assert working.pid is not None
         os.kill(working.pid, signal.SIGKILL)
         working.join(PATIENCE)
     finally:
-        deployment.start_hospital("MSD")
+        deployment.start_hospital("hospital-02")
     done = rounds()
     assert 1 <= done < 4, log.read_text(encoding="utf-8") + deployment.logs()
     deployment.run("--resume", "--out", str(run))

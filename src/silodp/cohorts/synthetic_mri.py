@@ -70,12 +70,14 @@ class Site:
 
 
 SITES = (
-    Site("I2CVB", 457, gamma=1.0, noise=0.04, blur=0.012, bias=0.15, offset=0.00, coil=0.0, zoom=1.10),
-    Site("MSD", 285, gamma=0.75, noise=0.03, blur=0.020, bias=0.10, offset=0.03, coil=0.0, zoom=0.90),
-    Site("NCI-ISBI-3T", 333, gamma=1.15, noise=0.04, blur=0.010, bias=0.20, offset=0.00, coil=0.0, zoom=1.00),
-    Site("NCI-ISBI-DX", 290, gamma=1.0, noise=0.055, blur=0.016, bias=0.30, offset=0.00, coil=1.0, zoom=1.15),
-    Site("PROMISE12", 467, gamma=1.3, noise=0.04, blur=0.022, bias=0.25, offset=0.05, coil=0.5, zoom=0.95),
-    Site("ProstateX", 976, gamma=0.85, noise=0.035, blur=0.012, bias=0.12, offset=0.02, coil=0.0, zoom=1.05),
+    Site("hospital-01", 457, gamma=1.0, noise=0.04, blur=0.012, bias=0.15, offset=0.00, coil=0.0, zoom=1.10),
+    Site("hospital-02", 285, gamma=0.75, noise=0.03, blur=0.020, bias=0.10, offset=0.03, coil=0.0, zoom=0.90),
+    Site("hospital-03", 333, gamma=1.15, noise=0.04, blur=0.010, bias=0.20, offset=0.00, coil=0.0, zoom=1.00),
+    Site("hospital-04", 290, gamma=1.0, noise=0.055, blur=0.016, bias=0.30, offset=0.00, coil=1.0, zoom=1.15),
+    Site("hospital-05", 467, gamma=1.3, noise=0.04, blur=0.022, bias=0.25, offset=0.05, coil=0.5, zoom=0.95),
+    Site(
+        "hospital-06", 976, gamma=0.85, noise=0.035, blur=0.012, bias=0.12, offset=0.02, coil=0.0, zoom=1.05
+    ),
 )
 
 
