@@ -40,6 +40,7 @@ from silodp.tables import markdown_table
 
 TABLES = ("cases", "aggregation", "records", "noise")
 HOSPITALS, INTERMEDIARIES = (10, 100, 1000), (1, 8, 32)
+PAPER = (6, 15)  # hospitals and intermediaries a hospital of the paper's prostate runs at z = 0.5
 PARAMETERS = 8_000_000
 NUMBERS = 7_756_577  # parameters of the paper's U-Net
 LONG = 10.0  # seconds after which a round is not repeated
@@ -157,12 +158,13 @@ def aggregation(repeats: int, smoke: bool) -> None:
         "the mean, without drawing noise (8 + 4 B)": (12, seconds["server"] - an_answer),
         "drawing noise from the seed, and the mean (8 + 4 B)": (12, seconds["noise"] - an_answer),
     }
-    bytes_, whole = 0, 0.0
-    for (moved, each), count in zip(
-        list(parts.values())[:3] + list(parts.values())[4:], (8 * many, many, many, 1), strict=True
-    ):
-        bytes_, whole = bytes_ + moved * count, whole + each * count
-    parts[f"a round of {many} hospitals x 8 updates"] = (bytes_, whole)
+    counted = [*list(parts.values())[:3], list(parts.values())[4]]
+    for hospitals, updates in ((many, 8), PAPER):
+        counts = (hospitals * updates, hospitals, hospitals, 1)
+        parts[f"a round of {hospitals} hospitals x {updates} updates, of these parts"] = (
+            sum(moved * count for (moved, _), count in zip(counted, counts, strict=True)),
+            sum(each * count for (_, each), count in zip(counted, counts, strict=True)),
+        )
     lines = [
         [part, str(moved), f"{1e3 * each:.1f}", f"{moved * size / each / 1e9:.1f}",
          f"{moved * size / each / speed:.0%}"]
