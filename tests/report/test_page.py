@@ -85,21 +85,24 @@ def pages(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> di
         "several": [runs["plain"], runs["mri"], runs["ct"], runs["unfinished"]]
     }
     made = {name: make_report(paths, folder / f"{name}.html") for name, paths in chosen.items()}
-    return made | {"evaluated": evaluated(runs["mri"], folder)}
+    return made | {"evaluated": evaluated(runs["mri"], folder), "sheet": folder / "sheet.html"}
 
 
 def evaluated(run: Path, folder: Path) -> Path:
-    """The page of a run's model on new images, whose names are as odd as names can be."""
+    """The page of a run's model on new images, whose names are as odd as names can be, and their sheet."""
     pixels = np.random.default_rng(0).integers(0, 255, (30, 32, 32), dtype=np.uint8)
     new, page = folder / "<b>new & old.npz", folder / "evaluated.html"
     np.savez(new, image=pixels, mask=pixels[:, :1] > np.arange(32)[:, None], hospital=np.repeat(ODD, 10))
     options = ("--page", page, "--images", "--set", f"cache={folder / 'cache'}")
     done = command_line("evaluate", run, new, *options)
     assert done.returncode == 0, done.stderr
+    done = command_line("data", "preview", new, "--out", folder / "sheet.html", *options[3:])
+    assert done.returncode == 0, done.stderr
     return page
 
 
-KINDS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several", "evaluated")
+RUNS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several")
+KINDS = (*RUNS, "evaluated", "sheet")
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def test_it_opens_from_disk_without_a_complaint_and_asks_for_nothing(
     assert browser.run("return document.compatMode") == "CSS1Compat"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*RUNS, "evaluated"])
 def test_every_chart_is_drawn_within_its_frame_and_can_be_heard(
     kind: str, browser: Browser, pages: dict[str, Path]
 ) -> None:

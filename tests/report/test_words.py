@@ -70,7 +70,7 @@ def test_notes_name_no_file() -> None:
         "files": {"scans/12345.dcm": "hash", "3": "hash", "left": "hash"},
         "members": {"Bern": {"train": ["MR0007#2"], "test": ["4"]}},
     }
-    assert words.notes(cohort) == ["Left out: 3 of 12 (…, …).", "Images without a mask: 4."]
+    assert words.notes(cohort) == ["Left out: 3 of 12.", "Images without a mask: 4."]
 
 
 def test_a_folder_of_runs_stands_for_them(run: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from silodp.report.chart import draw, swatch
 from silodp.runs.wording import show_epsilon
 
 HERE = Path(__file__).parent
+WARNING = "This page shows patients' images: keep it, and pass it on, only as you would those."
 Tile = tuple[str, str, str]
 """One of the few numbers that everybody wants: name, value, remark."""
 
@@ -39,11 +40,7 @@ def render(
     """
     from silodp import __version__
 
-    warning = ""
-    if shows_patients:
-        from silodp.cohorts.contact_sheet import WARNING
-
-        warning = WARNING
+    warning = WARNING if shows_patients else ""
     text = environment(folder).get_template(template)
     html = text.render(
         generator=generator, version=__version__, style=style(), title=title, warning=warning, **content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from silodp.privacy.events import UNITS
@@ -254,15 +254,23 @@ def notes(cohort: CohortFile) -> list[str]:
     names = set(cohort.get("files", ()))
     for parts in cohort.get("members", {}).values():
         names.update(name for part in parts.values() for name in part)
-    names |= {name.split("#")[0] for name in names}
-    found = []
-    for text in cohort.get("notes", ()):
-        # A name that is a short number or a mere word cannot be told from a count or from prose.
-        telling = (name for name in names if name in text and re.search(r"\d{5}|\D\d|\d\D|[./]", name))
-        for name in sorted(telling, key=len, reverse=True):
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", text)
-        found.append(sentence(text))
-    return found
+    return [sentence(text) for text in without_names(cohort.get("notes", ()), names)]
+
+
+def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Lines without the names of files and patients, nor the brackets that list some.
+
+    A name that is a short number or a mere word stays, for it cannot be told from a count or from prose.
+    """
+    words, text = set(names), "\n".join(lines)
+    words |= {word.split("#")[0] for word in words}
+    telling = [word for word in words if word in text and re.search(r"\d{5}|\D\d|\d\D|[./]", word)]
+    hidden = []
+    for line in lines:
+        for word in sorted(telling, key=len, reverse=True):
+            line = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "\0", line)
+        hidden.append(re.sub(r" *\([^()]*\0[^()]*\)", "", line).replace("\0", "…"))
+    return hidden
 
 
 def sentence(text: str) -> str:
