@@ -241,9 +241,7 @@ def test_the_numbers_are_those_of_the_run(
     assert f"{swap['hospital']:,.1f} for one hospital and {swap['intermediary']:,.1f} for one" in box
     lead = browser.text(".lead")
     assert "3 simulated hospitals trained one U-Net" in lead
-    assert lead.index(f"ε = {hospital:,.1f} for a hospital") < lead.index(
-        f"ε = {part:,.1f} for an intermediary"
-    )
+    assert lead.index(f"ε for a hospital is {hospital:,.1f}") < lead.index(f"split into, is {part:,.1f}")
     table = browser.driver.find_elements(By.CSS_SELECTOR, ".scroll table")[1]
     rows = [row.text.split() for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]
     last, best = (result["test"][which]["hospitals"] for which in ("last", "best"))

@@ -12,9 +12,9 @@ from silodp.report.chart import is_empty, known
 from silodp.report.curves import headline_chart, spending_chart
 from silodp.report.frame import Tile
 from silodp.report.metric import metric, shown
-from silodp.report.promise import strength
 from silodp.report.tables import Cell, Table
-from silodp.report.words import several, spent_of_budget
+from silodp.report.words import several
+from silodp.runs.promise import adversaries_in_words, budget_in_words, strength
 from silodp.runs.schema import or_infinite
 from silodp.runs.wording import show_epsilon
 from silodp.settings import BudgetSettings
@@ -68,7 +68,7 @@ def _of_run(run: RunStatus, hospitals: list[HospitalStatus], tiles: list[Tile]) 
     more: list[Tile] = [("Rounds", str(done), f"of {planned}")]
     for unit in ("hospital", "intermediary"):
         spent = last[unit] if last else 0.0
-        remark = f"as a formal promise: {strength(or_infinite(spent))}; δ {run['delta']:g}"
+        remark = f"as a formal promise: {strength(spent)}; δ {run['delta']:g}"
         if unit == "intermediary" and run["withdrawn"]:
             remark = "the hospital's: v changed"
         more.append((f"ε for a{'n' * (unit == 'intermediary')} {unit}", show_epsilon(spent), remark))
@@ -92,7 +92,7 @@ def _of_run(run: RunStatus, hospitals: list[HospitalStatus], tiles: list[Tile]) 
         "under_way": _under_way(run),
         "charts": charts,
         "missing": missing,
-        "against": _against(run),
+        "against": adversaries_in_words(**run["against"]) if run["by_round"] else "",
         "absences": run["absences"],
         "shown": shown_here,
         "not_covered": run["not_covered"],
@@ -104,7 +104,7 @@ def _budget(run: RunStatus) -> dict[str, Any]:
     if budget is None or limit is None:
         return {"budget": ""}
     return {
-        "budget": spent_of_budget(limit, budget["spent"]),
+        "budget": budget_in_words(limit, budget["spent"]),
         "budget_share": or_infinite(budget["spent"]) / budget["epsilon"],
     }
 
@@ -114,20 +114,6 @@ def _limit(run: RunStatus) -> BudgetSettings | None:
         return None
     return BudgetSettings(
         epsilon=budget["epsilon"], delta=budget["delta"], unit=budget["unit"], neighbours=budget["neighbours"]
-    )
-
-
-def _against(run: RunStatus) -> str:
-    """The ε of a hospital by who looks."""
-    if not run["by_round"]:
-        return ""
-    seen = run["against"]
-    outside, coordinator = show_epsilon(seen["outside"]), show_epsilon(seen["coordinator"])
-    return (
-        f"For a hospital ε is {outside} against whoever gets the model and followed the training, "
-        f"{coordinator} against this coordinator, who sees contributions on their way, and "
-        f"{show_epsilon(seen['another_hospital'])} against another hospital."
-        + (" ∞ is no guarantee at all." if "∞" in (outside, coordinator) else "")
     )
 
 

@@ -31,6 +31,7 @@ def as_png(title: str, facts: Sequence[str], gallery: Gallery, notes: Sequence[s
     columns = min(COLUMNS, max((len(block.pictures) for block in gallery.blocks), default=1))
     wide = GAP + max((one.width for one in pictures), default=1)
     inch = wide / min(0.96 * WIDTH / columns, 1.5)  # in pixels of an image
+    letters = int(12 * wide / inch)  # of a caption's line
     room = max((len(one.caption) for one in pictures), default=0) * CAPTION * inch
     high = GAP + max((one.height for one in pictures), default=1) + round(room)
     mosaics = [_mosaic(block, columns, wide, high) for block in gallery.blocks]
@@ -56,7 +57,7 @@ def as_png(title: str, facts: Sequence[str], gallery: Gallery, notes: Sequence[s
         )  # fmt: skip
         for number, one in enumerate(block.pictures):
             row, column = divmod(number, columns)
-            caption = "\n".join(_short(line, 18) for line in one.caption)
+            caption = "\n".join(_short(line, letters) for line in one.caption)
             place = (column * wide, row * high + one.height + 3)
             axes.text(*place, caption, va="top", fontsize=8, parse_math=False)
     _write(last, below)

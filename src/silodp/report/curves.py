@@ -112,7 +112,10 @@ def epsilon_chart(run: Run) -> Chart | None:
     if statement is None:
         return None
     return spending_chart(
-        statement.by_round, statement.delta, run.experiment.budget, withdrawn=bool(statement.withdrawn)
+        statement.by_round,
+        statement.delta,
+        run.experiment.budget,
+        withdrawn=bool(statement.epsilon["withdrawn"]),
     )
 
 

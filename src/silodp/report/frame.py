@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silodp.report import promise, words
+from silodp.report import words
 from silodp.report.chart import draw, swatch
+from silodp.runs.promise import chance, neighbours_in_words
 from silodp.runs.wording import show_epsilon
 
 HERE = Path(__file__).parent
@@ -66,6 +67,7 @@ def environment(folder: Path = HERE) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals.update(draw=draw, swatch=swatch, chance=promise.chance, show_epsilon=show_epsilon)
+    found.globals.update(draw=draw, swatch=swatch, chance=chance, neighbours_in_words=neighbours_in_words)
+    found.globals["show_epsilon"] = show_epsilon
     found.filters["sentence"] = words.sentence
     return found

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
-from silodp.report.promise import strength
+from silodp.runs.promise import promises_in_words
 from silodp.runs.record import start_record
 from silodp.runs.schema import CohortFile, ModelTest
 from silodp.runs.wording import (
@@ -16,12 +15,10 @@ from silodp.runs.wording import (
     describe_baseline,
     describe_certainty,
     describe_start,
-    show_epsilon,
 )
 
 if TYPE_CHECKING:  # it brings PyTorch along
     from silodp.report.reading import Run
-    from silodp.settings import BudgetSettings
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -116,44 +113,9 @@ def how_private(run: Run) -> list[str]:
         return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
     if not run.statement.releases and not run.statement.unprotected:
         return ["Nothing has been released yet, so no privacy is spent."]
-    if not run.is_protected:
-        return [
-            "Nothing protects the hospitals in this run: it was trained without noise, so ε is ∞ "
-            "for a hospital and for every part of it."
-        ]
-    hospital, part = (show_epsilon(run.epsilon(unit)) for unit in UNITS)
-    most = run.statement.intermediaries[1]
-    if most == 1:
-        text = (
-            f"Its privacy cost is ε = {hospital} for a hospital, and the same for an intermediary, since "
-            "hospitals were not split."
-        )
-        if run.statement.image is not None:
-            image = show_epsilon(run.statement.image)
-            text = f"Its privacy cost is ε = {hospital} for a hospital and ε = {image} for a single image."
-    elif run.statement.withdrawn:
-        text = f"Its privacy cost is ε = {hospital} for a hospital. {sentence(run.statement.withdrawn)}"
-    else:
-        text = (
-            f"Its privacy cost is ε = {hospital} for a hospital and ε = {part} for an intermediary, which is "
-            f"one of the {most} parts that a hospital's training images are split into."
-        )
-    verdict = strength(run.epsilon("hospital"))
-    sentences = [f"{text} As a formal promise to a hospital that is {verdict}."]
-    if run.statement.unprotected:
-        sentences.append(
-            "Besides, something was used without noise that no ε covers: "
-            f"{_listed(run.statement.unprotected)}."
-        )
-    return sentences
-
-
-def spent_of_budget(limit: BudgetSettings, spent: float | None) -> str:
-    """What a budget allows, and how much of it is gone; None: without bound."""
-    return (
-        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
-        f"δ = {limit.delta:g}); {show_epsilon(spent)} of it is spent. "
-        "A round that would spend more does not start."
+    statement, image_delta = run.statement, run.experiment.privacy.image_delta
+    return promises_in_words(
+        statement.epsilon, statement.delta, image_delta, statement.intermediaries[1], statement.unprotected
     )
 
 
