@@ -136,26 +136,9 @@ def shown_without_cover(run: Run) -> list[str]:
 def facts(run: Run) -> list[tuple[str, str]]:
     """What was trained on what, for a list of terms."""
     experiment, cohort = run.experiment, run.cohort
-    simulated = experiment.cohort.simulated
-    custom = experiment.cohort.kind == "custom"
-    dealt = cohort.get("partition", "images were dealt out") if cohort else "images were dealt out"
     found = [
         ("Data", f"{pictures(run)} ({experiment.cohort.kind})"),
-        (
-            "Hospitals",
-            f"{hospitals(run)}: "
-            + (
-                "made up for this run, whatever their names"
-                if experiment.cohort.kind.startswith("synthetic")
-                else dealt.removeprefix("simulated: ")
-                if simulated
-                else "given from Python; whether they are real, silodp cannot know"
-                if custom
-                else "each on a machine of its own"
-                if experiment.cohort.kind == "deployed"
-                else "as the files name them"
-            ),
-        ),
+        ("Hospitals", f"{hospitals(run)}: {_real(run)}"),
     ]
     if (start := start_record(experiment)) is not None:
         found.append(("Start", describe_start(start).removeprefix("start: ")))
@@ -165,11 +148,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
         found.append(("Images", f"{height} × {width} pixels, {channels}"))
         kind = "mask" if cohort["target"] == "mask" else "class"
         names = run.classes
-        numbered = all(name.isdigit() for name in names)
-        unnamed = (
-            f"{len(names)} {kind}{'' if len(names) == 1 else 's' if kind == 'mask' else 'es'}, not named"
-        )
-        found.append(("Targets", unnamed if numbered else _listed(class_name(name, kind) for name in names)))
+        if all(name.isdigit() for name in names):
+            kinds = kind if len(names) == 1 else {"mask": "masks", "class": "classes"}[kind]
+            found.append(("Targets", f"{len(names)} {kinds}, not named"))
+        else:
+            found.append(("Targets", _listed(class_name(name, kind) for name in names)))
         if patients := cohort.get("patients"):
             found.append(("Patients", f"{patients:,}"))
         if left_out := cohort.get("left_out"):
@@ -181,6 +164,20 @@ def facts(run: Run) -> list[tuple[str, str]]:
     if baseline := _baseline(run):
         found.append(("To beat", sentence(baseline)))
     return found
+
+
+def _real(run: Run) -> str:
+    """Whether the hospitals are, as far as silodp can know."""
+    settings = run.experiment.cohort
+    if settings.kind.startswith("synthetic"):
+        return "made up for this run, whatever their names"
+    if settings.simulated:
+        dealt = run.cohort.get("partition") if run.cohort else None
+        return (dealt or "images were dealt out").removeprefix("simulated: ")
+    return {
+        "custom": "given from Python; whether they are real, silodp cannot know",
+        "deployed": "each on a machine of its own",
+    }.get(settings.kind, "as the files name them")
 
 
 def _baseline(run: Run) -> str:
