@@ -68,6 +68,6 @@ def environment(folder: Path = HERE) -> Any:
         lstrip_blocks=True,
     )
     found.globals.update(draw=draw, swatch=swatch, chance=chance, neighbours_in_words=neighbours_in_words)
-    found.globals["show_epsilon"] = show_epsilon
+    found.globals.update(show_epsilon=show_epsilon, several=words.several)
     found.filters["sentence"] = words.sentence
     return found

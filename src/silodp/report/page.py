@@ -16,8 +16,9 @@ from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.promise import Promise, budget_in_words, promises
+from silodp.runs.record import start_record
 from silodp.runs.schema import ModelTest
-from silodp.runs.wording import show_epsilon, show_interval
+from silodp.runs.wording import describe_start, show_epsilon, show_interval
 
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
@@ -108,12 +109,17 @@ def _title(runs: Sequence[Run]) -> str:
 def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
     """What the template needs of a run."""
     charts, missing = curves.training_charts(run)
-    best = run.test("best")
+    best, start = run.test("best"), start_record(run.experiment)
     return promised(run) | {
         "title": f"{run.label} {run.name}".strip(),
         "headline": words.headline(run),
         "tiles": _tiles(run),
-        "facts": words.facts(run),
+        "hospitals": words.hospitals(run),
+        "pictures": words.pictures(run),
+        "start": describe_start(start).removeprefix("start: ") if start else "",
+        "targets": words.targets(run),
+        "network": words.NETWORKS.get(run.experiment.model.kind, run.experiment.model.kind),
+        "baseline": words.baseline(run),
         "notes": words.notes(run.cohort) if run.cohort else [],
         "holdings": tables.holdings(run),
         "charts": charts,

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from silodp.report.metric import class_name, metric, shown
 from silodp.runs.promise import promises_in_words
-from silodp.runs.record import start_record
 from silodp.runs.schema import CohortFile, ModelTest
 from silodp.runs.wording import (
     NO_FIGURES,
     describe_baseline,
     describe_certainty,
-    describe_start,
 )
 
 if TYPE_CHECKING:  # it brings PyTorch along
@@ -133,79 +131,21 @@ def shown_without_cover(run: Run) -> list[str]:
     return shown
 
 
-def facts(run: Run) -> list[tuple[str, str]]:
-    """What was trained on what, for a list of terms."""
-    experiment, cohort = run.experiment, run.cohort
-    found = [
-        ("Data", f"{pictures(run)} ({experiment.cohort.kind})"),
-        ("Hospitals", f"{hospitals(run)}: {_real(run)}"),
-    ]
-    if (start := start_record(experiment)) is not None:
-        found.append(("Start", describe_start(start).removeprefix("start: ")))
-    if cohort:
-        height, width = cohort["size"]
-        channels = several(cohort["channels"], "channel")
-        found.append(("Images", f"{height} × {width} pixels, {channels}"))
-        kind = "mask" if cohort["target"] == "mask" else "class"
-        names = run.classes
-        if all(name.isdigit() for name in names):
-            kinds = kind if len(names) == 1 else {"mask": "masks", "class": "classes"}[kind]
-            found.append(("Targets", f"{len(names)} {kinds}, not named"))
-        else:
-            found.append(("Targets", _listed(class_name(name, kind) for name in names)))
-        if patients := cohort.get("patients"):
-            found.append(("Patients", f"{patients:,}"))
-        if left_out := cohort.get("left_out"):
-            found.append(("Left out", f"{several(len(left_out), 'file')} that could not be used"))
-    size = f", {run.summary['parameters']:,} parameters" if run.summary else ""
-    found.append(("Model", f"{NETWORKS.get(experiment.model.kind, experiment.model.kind)}{size}"))
-    found.append(("Training", _training(run)))
-    found.append(("Noise", _noise(run)))
-    if baseline := _baseline(run):
-        found.append(("To beat", sentence(baseline)))
-    return found
+def targets(run: Run) -> str:
+    """What the network predicts: masks or classes, by name where they have one."""
+    names = run.classes
+    kind = "mask" if run.cohort and run.cohort["target"] == "mask" else "class"
+    if not all(name.isdigit() for name in names):
+        return _listed(class_name(name, kind) for name in names)
+    kinds = kind if len(names) == 1 else {"mask": "masks", "class": "classes"}[kind]
+    return f"{len(names)} {kinds}, not named"
 
 
-def _real(run: Run) -> str:
-    """Whether the hospitals are, as far as silodp can know."""
-    settings = run.experiment.cohort
-    if settings.kind.startswith("synthetic"):
-        return "made up for this run, whatever their names"
-    if settings.simulated:
-        dealt = run.cohort.get("partition") if run.cohort else None
-        return (dealt or "images were dealt out").removeprefix("simulated: ")
-    return {
-        "custom": "given from Python; whether they are real, silodp cannot know",
-        "deployed": "each on a machine of its own",
-    }.get(settings.kind, "as the files name them")
-
-
-def _baseline(run: Run) -> str:
+def baseline(run: Run) -> str:
+    """What a model has to beat, where that is known."""
     test = run.test("last")
-    defined = run.summary is not None and test is not None and test["mean"].get("auc") is not None
+    defined = test is not None and test["mean"].get("auc") is not None
     return describe_baseline(run.summary) if run.summary and defined else ""
-
-
-def _training(run: Run) -> str:
-    experiment = run.experiment
-    text = f"{run.rounds} of {several(experiment.rounds, 'round')}, server: {experiment.server.optimizer}"
-    text += f", at the hospitals: {experiment.local.optimizer}"
-    if drawn := experiment.participation.in_words:
-        text += f"; in each round hospitals are drawn ({drawn})"
-    return text
-
-
-def _noise(run: Run) -> str:
-    privacy = run.experiment.privacy
-    if not run.experiment.is_private:
-        return "none: a run without privacy"
-    where = (
-        "on every step at the hospitals (DP-SGD)" if privacy.level == "sample" else "on the sum of a round"
-    )
-    text = f"noise multiplier z = {privacy.noise_multiplier:g}, {where}"
-    return text + (
-        "" if privacy.entropy == "system" else "; drawn from the seed, so that the run can be repeated"
-    )
 
 
 def notes(cohort: CohortFile) -> list[str]:
