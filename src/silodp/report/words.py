@@ -77,17 +77,14 @@ def trained(run: Run) -> str:
 
 def reached(headline: str, test: ModelTest) -> str:
     """How well a model does at a test, and how sure that is."""
-    name, value = metric(headline).name, shown(test["mean"].get(headline))
-    after = f"After {several(test['round'], 'round')}"
     if not test["tried"]:
         return sentence(NO_FIGURES)
-    if value == "–":
-        return f"{after} its {name} on test images is not defined."
+    value = test["mean"].get(headline)
+    text = _reaches(headline, value, f"After {several(test['round'], 'round')}", "test")
+    if shown(value) == "–":
+        return text
     certainty = ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, headline))
-    return (
-        f"{after} it reaches {name} {value} on test images ({SCALES.get(headline, '')}mean over hospitals). "
-        f"{sentence(certainty)}"
-    )
+    return f"{text} {sentence(certainty)}"
 
 
 def _how_well(run: Run) -> str:
@@ -95,14 +92,17 @@ def _how_well(run: Run) -> str:
         return reached(run.headline, test)
     if not run.metrics:
         return "No round is finished yet."
-    what, scale = metric(run.headline), SCALES.get(run.headline, "")
-    value = shown(run.metrics[-1]["validation"]["mean"].get(run.headline))
-    so_far = f"After {several(run.rounds, 'round')} so far"
     if not run.has_figures:
         return sentence(NO_FIGURES)
-    if value == "–":
-        return f"{so_far} its {what.name} on validation images is not defined."
-    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}mean over hospitals)."
+    value = run.metrics[-1]["validation"]["mean"].get(run.headline)
+    return _reaches(run.headline, value, f"After {several(run.rounds, 'round')} so far", "validation")
+
+
+def _reaches(headline: str, value: float | None, after: str, part: str) -> str:
+    name, scale = metric(headline).name, SCALES.get(headline, "")
+    if shown(value) == "–":
+        return f"{after} its {name} on {part} images is not defined."
+    return f"{after} it reaches {name} {shown(value)} on {part} images ({scale}mean over hospitals)."
 
 
 def how_private(run: Run) -> list[str]:
