@@ -150,7 +150,7 @@ def test_an_adaptive_run_has_no_epsilon_for_an_intermediary(
     assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(mu, 0.1), rel=1e-6)
     assert any("another v deals" in note for note in result.summary["not_covered_by_epsilon"])
     statement = read_statement(tmp_path / "run")
-    assert statement.withdrawn
+    assert statement.epsilon["withdrawn"]
     assert statement.figures["intermediary", "add-or-remove"].epsilon == result.epsilon.hospital
 
 

@@ -268,17 +268,18 @@ def test_privacy_with_sampling_is_amplified() -> None:
     assert (sampled["participation"], fraction["participation"]) == ("poisson", "fraction-kept")
 
 
-def test_privacy_of_a_run_verifies_draws_and_sums_up(tmp_path: Path) -> None:
+def test_privacy_of_a_run_verifies_and_sums_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = [*TINY, "--set", "rounds=4", "--set", "budget.epsilon=100000"]
     assert silodp("run", "prostate-small", *options, "--out", folder, "--device", "cpu").returncode == 0
     done = silodp("privacy", folder)
     assert done.returncode == 0, done.stderr
     assert "8 releases, hash chain intact, in order, none missing" in done.stdout
-    assert "● ε for a hospital   ○ for an intermediary   ┄ budget (hospital)" in done.stdout
-    assert done.stdout.count("●") > 3
-    assert "budget: ε 100,000 for one hospital" in done.stdout
-    told = privacy(folder)
+    said, told = " ".join(done.stdout.split()), privacy(folder)
+    for point in told["by_round"]:
+        both = (show_epsilon(point[unit]) for unit in ("hospital", "intermediary"))
+        assert f"round {point['round']}: {' / '.join(both)}" in said
+    assert "The budget allows ε = 100,000 for one hospital" in said
     assert told["epsilon"] == {
         unit: pytest.approx(json.loads((folder / "summary.json").read_text())["epsilon"][unit])
         for unit in ("hospital", "intermediary")

@@ -142,7 +142,7 @@ def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_b
         1,
     )
     assert f"{show_epsilon(status['run']['budget']['spent'])} of it is spent" in text(browser, "#rounds")
-    assert f"{show_epsilon(status['run']['against']['coordinator'])} against this coordinator" in text(
+    assert f"{show_epsilon(status['run']['against']['coordinator'])} against the coordinator" in text(
         browser, "#rounds"
     )
     assert "stands still after round 2 of 3" in text(browser, "#needs")

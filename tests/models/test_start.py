@@ -13,8 +13,8 @@ from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
 from silodp.models import ModelSettings
 from silodp.models.start import CARRIED, begin_with, carried_starts, read_start, write_start
+from silodp.report.page import compose
 from silodp.report.reading import read_runs
-from silodp.report.words import facts
 from silodp.runs.statement import read_statement
 from silodp.runs.training import resume
 
@@ -114,7 +114,7 @@ def test_a_runs_files_say_where_its_start_comes_from(
     assert (record["name"], record["origin"], len(record["digest"])) == ("start", "generated", 64)
     assert read_statement(tmp_path / "run").to_dict()["start"] == record
     (run,) = read_runs([tmp_path / "run"])
-    assert dict(facts(run))["Start"].startswith("start, trained on made-up images alone")
+    assert "<dt>Start</dt><dd>start, trained on made-up images alone" in compose([run], images=False).html
     assert "Start: start, trained on made-up images alone" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
     assert not any("start" in note for note in result.summary["not_covered_by_epsilon"])
 

@@ -1,7 +1,5 @@
 """What the page shows of a model is what the run measured, on images chosen blindly."""
 
-import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageColor
+from PIL import ImageColor
 
 from silodp import Experiment, train
 from silodp.cohorts import load_cohort
@@ -49,10 +47,6 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
     return runs[request.param]
 
 
-def pixels_of(picture: pictures.Picture) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(picture.source.split(",")[1]))))
-
-
 def test_the_model_is_that_of_the_run(run: Run) -> None:
     """Its metrics on the test images, hospital by hospital, are those of summary.json to the last digit."""
     cohort = load_cohort(run.experiment.cohort)
@@ -70,7 +64,7 @@ def test_the_same_images_whatever_the_model(run: Run, tmp_path: Path) -> None:
     other = train(run.experiment.change(seed=5), out=tmp_path / "other", device="cpu").folder
     (beside,) = read_runs([other])
     ours, theirs = (
-        np.stack([pixels_of(picture) for _, block in gallery.blocks for picture in block])
+        np.stack([picture.pixels for block in gallery.blocks for picture in block.pictures])
         for gallery in (predict(run).gallery, predict(beside).gallery)
         if gallery is not None
     )
@@ -86,7 +80,7 @@ def test_of_many_hospitals_a_few_are_shown(runs: dict[str, Run], monkeypatch: py
     monkeypatch.setattr(pictures, "MOST_HOSPITALS", 2)
     gallery = predict(runs["segmentation"]).gallery
     assert gallery is not None
-    assert [name for name, _ in gallery.blocks] == runs["segmentation"].hospitals[:2]
+    assert [block.name for block in gallery.blocks] == runs["segmentation"].hospitals[:2]
     assert "2 of 3 hospitals are shown" in gallery.about
 
 
@@ -103,23 +97,22 @@ def test_true_and_predicted_outlines_have_the_colours_of_the_legend(runs: dict[s
     run = runs["segmentation"]
     gallery = predict(run).gallery
     assert gallery is not None
-    assert [name for name, _ in gallery.blocks] == run.hospitals
+    assert [block.name for block in gallery.blocks] == run.hospitals
     assert "hospitals are shown" not in gallery.about
     cohort = load_cohort(run.experiment.cohort)
     data = {hospital.name: hospital for hospital in cohort.hospitals}
-    (true_name, true_colour), (predicted_name, predicted_colour) = gallery.legend
+    (true_name, true_ink), (predicted_name, predicted_ink) = gallery.legend
     assert (true_name, predicted_name) == ("true outline", "predicted outline")
-    for name, block in gallery.blocks:
-        truth = data[name].test.targets.numpy() > 0
-        for (index, _), picture in zip(pictures._by_size(truth), block, strict=True):
-            pixels = pixels_of(picture)
-            assert pixels.shape == (192, 192, 3)
-            inside = truth[index, 0].repeat(6, 0).repeat(6, 1)
-            is_true = (pixels == ImageColor.getrgb(true_colour)).all(2)
+    for block in gallery.blocks:
+        truth = data[block.name].test.targets.numpy() > 0
+        for (index, _), picture in zip(pictures._by_size(truth), block.pictures, strict=True):
+            times = picture.height // truth.shape[-1]
+            inside = truth[index, 0].repeat(times, 0).repeat(times, 1)
+            is_true = (picture.pixels == ImageColor.getrgb(true_ink.colour)).all(2)
             assert is_true.any()
             assert not is_true[~inside].any()  # drawn from inside
             if "nothing predicted" not in picture.caption:
-                assert (pixels == ImageColor.getrgb(predicted_colour)).all(2).any()
+                assert (picture.pixels == ImageColor.getrgb(predicted_ink.colour)).all(2).any()
 
 
 def test_the_dice_under_a_slice_is_its_own(runs: dict[str, Run]) -> None:

@@ -32,9 +32,9 @@ def test_who_trained_and_what_no_epsilon_covers(run: Run) -> None:
     text = " ".join(words.headline(run))
     assert text.startswith("2 of 4 hospitals trained one U-Net together to draw outlines")
     assert "something was used without noise that no ε covers: median norm and noise ratio." in text
-    facts = dict(words.facts(run))
-    assert "silodp cannot know" in facts["Hospitals"]
-    assert "hospitals are drawn (poisson, 0.75)" in facts["Training"]
+    html = compose([run]).html
+    assert "whether they are real, silodp cannot know" in html
+    assert "in each round hospitals are drawn (poisson, 0.75)" in html
 
 
 def test_the_page_says_that_it_shows_what_no_epsilon_covers(run: Run) -> None:
@@ -70,7 +70,7 @@ def test_notes_name_no_file() -> None:
         "files": {"scans/12345.dcm": "hash", "3": "hash", "left": "hash"},
         "members": {"Bern": {"train": ["MR0007#2"], "test": ["4"]}},
     }
-    assert words.notes(cohort) == ["Left out: 3 of 12 (…, …).", "Images without a mask: 4."]
+    assert words.notes(cohort) == ["Left out: 3 of 12.", "Images without a mask: 4."]
 
 
 def test_a_folder_of_runs_stands_for_them(run: Run, tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def preview(
 ) -> None:
     """Draw a contact sheet, with masks drawn over the images."""
     from silodp.cli.display import counting
-    from silodp.cohorts.contact_sheet import write_contact_sheet
     from silodp.cohorts.inspection import inspect
     from silodp.experiment import cohort_at
+    from silodp.report.contact_sheet import write_contact_sheet
 
     given = cohort_at(path, changes or [])
     with counting("reading files") as on_read:

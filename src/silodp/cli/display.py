@@ -17,11 +17,11 @@ from rich.text import Text
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.errors import printable
+from silodp.runs.promise import summary_in_words
 from silodp.runs.schema import TESTED, or_nan
 from silodp.runs.wording import (
     describe_baseline,
     describe_cohort,
-    describe_epsilon,
     describe_round,
     describe_test,
     show_epsilon,
@@ -121,7 +121,7 @@ def _advance(bar: Progress) -> Callable[[str, int, int], None]:
 
 def show_result(result: Result) -> None:
     """The end of a run."""
-    summary, epsilon = result.summary, result.epsilon
+    summary = result.summary
     table = titled_table(f"{summary['experiment']}: test, mean over hospitals")
     table.add_column("model")
     for metric in result.test:
@@ -142,7 +142,8 @@ def show_result(result: Result) -> None:
         console.print(printable(f"note: {note}", one_line=True))
     if summary["stopped"]:
         console.print(f"the budget ended the run: {summary['stopped']}")
-    console.print(describe_epsilon(epsilon, summary))
+    for sentence in summary_in_words(summary):
+        console.print(sentence)
     console.print("not covered by ε: " + "; ".join(summary["not_covered_by_epsilon"]))
     console.print(f"run folder: {result.folder}", soft_wrap=True)
 

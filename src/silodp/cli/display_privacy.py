@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.privacy.events import UNITS
 from silodp.privacy.power import CHANCE
+from silodp.runs.promise import adversaries_in_words, budget_in_words
 from silodp.runs.wording import show_epsilon
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from silodp.privacy.events import Neighbours, Unit
     from silodp.runs.signing import SignedStatement
     from silodp.runs.statement import Statement
+
+ALONG = 6  # rounds at which both ε are told
 
 
 def show_figures(
@@ -65,31 +67,23 @@ def show_statement(statement: Statement) -> None:
         statement.figures,
         {
             "hospital": f"{lowest:.4g}" if highest <= lowest * 1.001 else f"{lowest:.3g}–{highest:.3g}",
-            "intermediary": f"{experiment.privacy.noise_multiplier:.4g}" if statement.image is None else "",
+            "intermediary": (
+                "" if statement.epsilon["image"] is not None else f"{experiment.privacy.noise_multiplier:.4g}"
+            ),
         },
     )
-    if statement.image is not None:
+    if statement.epsilon["image"] is not None:
         console.print(
-            f"one image: ε {show_epsilon(statement.image)} at δ {experiment.privacy.image_delta:g} "
-            f"(add-or-remove), noise multiplier {experiment.privacy.noise_multiplier:g} a step",
+            f"one image: ε {show_epsilon(statement.epsilon['image'])} at δ "
+            f"{experiment.privacy.image_delta:g} (add-or-remove), noise multiplier "
+            f"{experiment.privacy.noise_multiplier:g} a step",
         )
-    if (seen := statement.seen_from) is not None:
-        console.print(
-            f"ε of a hospital (add-or-remove) against who looks: outside {show_epsilon(seen.outside)}; the "
-            f"coordinator, who sees contributions on their way, {show_epsilon(seen.coordinator)}; another "
-            f"hospital, who knows its own, {show_epsilon(seen.another_hospital)}"
-        )
-    limit = experiment.budget
+    if statement.seen_from is not None:
+        console.print(adversaries_in_words(**vars(statement.seen_from)))
     if statement.by_round:
-        # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
-        fits = limit and (limit.neighbours, limit.delta) == ("add-or-remove", statement.delta)
-        line = (limit.epsilon, limit.unit) if limit and fits else None
-        console.print(chart(statement.by_round, line, width=min(60, console.width - 12)))
-    if limit is not None and statement.budget_spent is not None:
-        console.print(
-            f"budget: ε {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours}, δ {limit.delta:g}); "
-            f"spent {show_epsilon(statement.budget_spent)}",
-        )
+        console.print(_over_rounds(statement.by_round))
+    if experiment.budget is not None and statement.budget_spent is not None:
+        console.print(budget_in_words(experiment.budget, statement.budget_spent))
     if statement.unprotected:
         console.print(Text.assemble(("used without noise", "bold"), ": ", ", ".join(statement.unprotected)))
     console.print("not covered by ε: " + "; ".join(statement.not_covered))
@@ -169,37 +163,9 @@ def show_audit(found: Audit) -> None:
         console.print("noise of the system is never drawn again: another audit shows other figures")
 
 
-def chart(
-    points: list[tuple[int, float, float]],
-    budget: tuple[float, str] | None,
-    width: int = 60,
-    height: int = 10,
-) -> str:
-    """ε over rounds on a logarithmic scale: ● a hospital, ○ an intermediary, ┄ the budget."""
-    values = [value for _, *pair in points for value in pair if 0 < value < float("inf")]
-    if not values:
-        return ""
-    ceiling = max([*values, budget[0]] if budget else values)
-    low, high = math.log10(min(values)), math.log10(ceiling)
-    span = max(high - low, 1e-9)
-    grid = [[" "] * width for _ in range(height)]
-
-    def row(value: float) -> int:
-        return height - 1 - round((math.log10(value) - low) / span * (height - 1))
-
-    if budget and low <= math.log10(budget[0]):
-        grid[row(budget[0])] = ["┄"] * width
-    last = points[-1][0]
-    for number, hospital, intermediary in points:
-        column = min(width - 1, int((number - 1) / max(1, last - 1) * (width - 1)))
-        for value, mark in ((intermediary, "○"), (hospital, "●")):  # the hospital's mark lies on top
-            if 0 < value < float("inf"):
-                grid[row(value)][column] = mark
-    labels = {0: f"{10**high:,.1f}", height - 1: f"{10**low:,.1f}"}
-    margin = max(map(len, labels.values()))
-    lines = [f"{labels.get(index, ''):>{margin}} ┤{''.join(cells)}" for index, cells in enumerate(grid)]
-    lines.append(f"{'':>{margin}} └{'─' * width}")
-    lines.append(f"{'':>{margin}}  round 1{'':>{width - 7 - len(str(last))}}{last}")
-    legend = "● ε for a hospital   ○ for an intermediary" + (f"   ┄ budget ({budget[1]})" if budget else "")
-    lines.append(f"{'':>{margin}}  {legend}")
-    return "\n".join(lines)
+def _over_rounds(points: Sequence[tuple[int, float, float]]) -> str:
+    """Both ε at a few rounds along the way; `silodp report` draws them all."""
+    chosen = sorted({round(place * (len(points) - 1) / (ALONG - 1)) for place in range(ALONG)})
+    rows = [points[place] for place in chosen]
+    each = (f"round {one}: {show_epsilon(hospital)} / {show_epsilon(part)}" for one, hospital, part in rows)
+    return "ε for a hospital / for an intermediary after " + ", ".join(each)

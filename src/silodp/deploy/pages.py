@@ -91,13 +91,14 @@ class _Live:
         return to_json(status if status is not None else {"problem": problem}, indent=1) + "\n"
 
     def html(self) -> str:
-        from silodp.deploy.page_views import when
+        from silodp.deploy.page_views import ASKED, when
         from silodp.report.frame import render
 
         status, problem = self.status()
         return render(
-            self._template, GENERATOR, self._title, folder=TEMPLATES, script=_script(), now=when(time.time()),
-            problem=problem, view=self._view(status) if status is not None else {},
+            self._template, GENERATOR, self._title, folder=TEMPLATES, script=_script(), when=when,
+            now=when(time.time()), asked=ASKED, problem=problem, status=status,
+            view=self._view(status) if status is not None else {},
         ).html  # fmt: skip
 
 

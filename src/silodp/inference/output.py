@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Problem, why_unreadable
-from silodp.cohorts.contact_sheet.thumbnail import draw, png_bytes
 from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.pairing import without_ending
+from silodp.cohorts.thumbnail import draw, png_bytes
 from silodp.errors import InputError
 from silodp.files import private_folder, refuse_filled, write_atomically
 from silodp.inference.inputs import Input, find_images, read_images

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from silodp.report.axis import Axis, fixed_axis, linear_axis, log_axis, number, round_axis
 
@@ -44,6 +44,11 @@ class Line:
     style: int = 0
     label: str = ""
     hint: str = ""
+
+    @property
+    def css(self) -> str:
+        """Its classes in the style sheet."""
+        return f"{self.kind} s{self.style % STYLES}" if self.kind == "bold" else self.kind
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,6 @@ def _grid(plot: _Plot, chart: Chart) -> Iterable[Markup]:
 
 
 def _line(plot: _Plot, line: Line, chart: Chart) -> Iterable[Markup]:
-    name = f"line {line.kind} s{line.style % STYLES}" if line.kind == "bold" else f"line {line.kind}"
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in line.points:
         if y is None or not _usable(y, chart):
@@ -178,14 +182,14 @@ def _line(plot: _Plot, line: Line, chart: Chart) -> Iterable[Markup]:
     for piece in filter(None, pieces):
         path = "L".join(f"{plot.x(x)} {plot.y(y)}" for x, y in piece)
         if len(piece) > 1:
-            yield Markup('<path class="{}" d="M{}"><title>{}</title></path>').format(
-                name, path, line.hint or line.name
+            yield Markup('<path class="line {}" d="M{}"><title>{}</title></path>').format(
+                line.css, path, line.hint or line.name
             )
         marked = line.kind == "bold" and len(line.points) <= MOST_MARKED
         for x, y in piece if marked or len(piece) == 1 else ():
             where = f"{line.hint or line.name}, {chart.x_label} {number(x)}: {number(y)}"
-            yield Markup('<circle class="{}" cx="{}" cy="{}" r="2.6"><title>{}</title></circle>').format(
-                name.replace("line", "dot"), plot.x(x), plot.y(y), where
+            yield Markup('<circle class="dot {}" cx="{}" cy="{}" r="2.6"><title>{}</title></circle>').format(
+                line.css, plot.x(x), plot.y(y), where
             )
 
 
@@ -221,7 +225,6 @@ def _apart(places: Sequence[float]) -> list[float]:
 
 def swatch(line: Line) -> Markup:
     """A piece of a line for the legend."""
-    name = f"line {line.kind} s{line.style % STYLES}" if line.kind == "bold" else f"line {line.kind}"
     return Markup(
-        '<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><path class="{}" d="M1 5H29"/></svg>'
-    ).format(escape(name))
+        '<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><path class="line {}" d="M1 5H29"/></svg>'
+    ).format(line.css)

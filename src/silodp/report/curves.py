@@ -48,13 +48,18 @@ def headline_chart(
     headline: str, mean: tuple[Point, ...], hospitals: Mapping[str, tuple[Point, ...]]
 ) -> Chart:
     """A metric on validation images over rounds: the mean, and each hospital's behind it."""
-    what = metric(headline)
     faint = [Line("each hospital", points, "faint", hint=name) for name, points in hospitals.items()]
+    lines = (*faint, _single("mean over hospitals", mean))
+    return _metric_chart(headline, "How well the model does: {} on validation images", lines)
+
+
+def _metric_chart(headline: str, title: str, lines: tuple[Line, ...]) -> Chart:
+    what = metric(headline)
     return Chart(
-        f"How well the model does: {what.name} on validation images",
+        title.format(what.name),
         f"{what.about[0].upper()}{what.about[1:]}.",
         what.name,
-        (*faint, _single("mean over hospitals", mean)),
+        lines,
         y_range=(0.0, 1.0),
         levels=((0.5, "guessing"),) if headline == "auc" else (),
     )
@@ -112,7 +117,10 @@ def epsilon_chart(run: Run) -> Chart | None:
     if statement is None:
         return None
     return spending_chart(
-        statement.by_round, statement.delta, run.experiment.budget, withdrawn=bool(statement.withdrawn)
+        statement.by_round,
+        statement.delta,
+        run.experiment.budget,
+        withdrawn=bool(statement.epsilon["withdrawn"]),
     )
 
 
@@ -166,18 +174,8 @@ def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
     """Metric and both ε of several runs; runs of another task have a chart of their own."""
     charts = []
     for headline in dict.fromkeys(run.headline for run in runs):
-        what = metric(headline)
-        lines = [(run, _validation(run)) for run in runs if run.headline == headline]
-        charts.append(
-            Chart(
-                f"{what.name} on validation images, mean over hospitals",
-                f"{what.about[0].upper()}{what.about[1:]}.",
-                what.name,
-                _of_runs(runs, lines),
-                y_range=(0.0, 1.0),
-                levels=((0.5, "guessing"),) if headline == "auc" else (),
-            )
-        )
+        lines = _of_runs(runs, [(run, _validation(run)) for run in runs if run.headline == headline])
+        charts.append(_metric_chart(headline, "{} on validation images, mean over hospitals", lines))
     for place, unit in enumerate(("hospital", "intermediary")):
         spent = [
             (run, known((row[0], row[1 + place]) for row in run.statement.by_round))

@@ -7,11 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silodp.report import promise, words
+from silodp.report import words
 from silodp.report.chart import draw, swatch
+from silodp.runs.promise import chance, neighbours_in_words
 from silodp.runs.wording import show_epsilon
 
 HERE = Path(__file__).parent
+WARNING = "This page shows patients' images: keep it, and pass it on, only as you would those."
 Tile = tuple[str, str, str]
 """One of the few numbers that everybody wants: name, value, remark."""
 
@@ -39,11 +41,7 @@ def render(
     """
     from silodp import __version__
 
-    warning = ""
-    if shows_patients:
-        from silodp.cohorts.contact_sheet import WARNING
-
-        warning = WARNING
+    warning = WARNING if shows_patients else ""
     text = environment(folder).get_template(template)
     html = text.render(
         generator=generator, version=__version__, style=style(), title=title, warning=warning, **content
@@ -69,6 +67,7 @@ def environment(folder: Path = HERE) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals.update(draw=draw, swatch=swatch, chance=promise.chance, show_epsilon=show_epsilon)
+    found.globals.update(draw=draw, swatch=swatch, chance=chance, neighbours_in_words=neighbours_in_words)
+    found.globals.update(show_epsilon=show_epsilon, several=words.several)
     found.filters["sentence"] = words.sentence
     return found

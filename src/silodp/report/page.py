@@ -10,13 +10,15 @@ from typing import Any
 
 from silodp.errors import InputError
 from silodp.files import write_atomically
-from silodp.report import curves, promise, tables, words
+from silodp.report import curves, tables, words
 from silodp.report.frame import Page, Tile, render
 from silodp.report.metric import metric, shown
 from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
+from silodp.runs.promise import Promise, budget_in_words, promises
+from silodp.runs.record import start_record
 from silodp.runs.schema import ModelTest
-from silodp.runs.wording import show_interval
+from silodp.runs.wording import describe_start, show_epsilon, show_interval
 
 GENERATOR = "silodp report"
 """By this mark a page of ours is known, and may be written again."""
@@ -107,12 +109,17 @@ def _title(runs: Sequence[Run]) -> str:
 def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
     """What the template needs of a run."""
     charts, missing = curves.training_charts(run)
-    best = run.test("best")
+    best, start = run.test("best"), start_record(run.experiment)
     return promised(run) | {
         "title": f"{run.label} {run.name}".strip(),
         "headline": words.headline(run),
         "tiles": _tiles(run),
-        "facts": words.facts(run),
+        "hospitals": words.hospitals(run),
+        "pictures": words.pictures(run),
+        "start": describe_start(start).removeprefix("start: ") if start else "",
+        "targets": words.targets(run),
+        "network": words.NETWORKS.get(run.experiment.model.kind, run.experiment.model.kind),
+        "baseline": words.baseline(run),
         "notes": words.notes(run.cohort) if run.cohort else [],
         "holdings": tables.holdings(run),
         "charts": charts,
@@ -134,19 +141,28 @@ def promised(run: Run) -> dict[str, Any]:
     """What every page of a run's model says of both ε."""
     return {
         "run": run,
-        "promises": promise.promises(run),
-        "false_alarms": f"{promise.FALSE_ALARMS:.0%}".removesuffix("%"),
+        "promises": _promises(run),
         "not_covered": run.statement.not_covered if run.statement else (),
     }
+
+
+def _promises(run: Run) -> list[Promise]:
+    """Each unit's ε, the hospital first; none before anything was released."""
+    statement = run.statement
+    if statement is None or (not statement.releases and not statement.unprotected):
+        return []
+    image_delta = run.experiment.privacy.image_delta
+    return promises(statement.epsilon, statement.delta, image_delta, statement.intermediaries[1])
 
 
 def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
     """Both ε, and how well the model does at a test, or in validation so far."""
     tiles = []
-    for found in promise.promises(run):
+    for found in _promises(run):
         remark = f"as a formal promise: {found.strength}"
-        remark += "" if found.covers_everything else "; does not cover everything"
-        tiles.append((f"ε for {found.unit}", found.epsilon, remark))
+        if run.statement and run.statement.unprotected:
+            remark += "; does not cover everything"
+        tiles.append((f"ε for {found.unit}", show_epsilon(found.epsilon), remark))
     value = test["mean"].get(run.headline) if test else None
     if test is None and run.metrics:
         value = run.metrics[-1]["validation"]["mean"].get(run.headline)
@@ -170,7 +186,7 @@ def _budget(run: Run) -> str:
     limit, statement = run.experiment.budget, run.statement
     if limit is None or statement is None or statement.budget_spent is None:
         return ""
-    return words.spent_of_budget(limit, statement.budget_spent)
+    return budget_in_words(limit, statement.budget_spent)
 
 
 def _command(run: Run) -> str:

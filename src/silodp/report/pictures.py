@@ -9,17 +9,18 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from silodp.cohorts.thumbnail import Ink, draw, ink_of, png_bytes
 from silodp.report.metric import class_name, shown
 
 if TYPE_CHECKING:
     from silodp.cohorts import Cohort, HospitalData
 
-SIZE = 192  # pixels of a picture, about
+LARGEST = 384  # pixels of a picture's longer side
 MOST_HOSPITALS = 6
 EACH = 3  # slices of a hospital
 SIZES = ("small", "middle", "large")
@@ -28,22 +29,41 @@ MOST_IMAGES = 8  # of a classification, over all hospitals
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as the page holds it; it names neither patient nor file."""
+    """An image as a page holds it; it names neither patient nor file."""
 
-    source: str
-    width: int
-    height: int
+    pixels: NDArray[np.uint8]
     alt: str
     caption: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return "data:image/png;base64," + b64encode(png_bytes(self.pixels)).decode()
+
+    @property
+    def width(self) -> int:
+        return int(self.pixels.shape[1])
+
+    @property
+    def height(self) -> int:
+        return int(self.pixels.shape[0])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pictures that belong together; `name` is empty where they are not of one hospital."""
+
+    name: str
+    pictures: tuple[Picture, ...]
+    about: str = ""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures in blocks, with a heading each where it is a hospital; `about`: how they were chosen."""
+    """Pictures in blocks; `about`: how they were chosen."""
 
     about: str
-    blocks: tuple[tuple[str, tuple[Picture, ...]], ...]
-    legend: tuple[tuple[str, str], ...] = ()  # name and colour of each outline
+    blocks: tuple[Block, ...]
+    legend: tuple[tuple[str, Ink], ...] = ()  # of outlines and classes
 
 
 Logits = NDArray[np.float64]
@@ -56,8 +76,6 @@ def outlines_of(
     on_hospital: Callable[[int, int], None],
 ) -> Gallery:
     """A small, a middle and a large true outline of each hospital, with the predicted one."""
-    from silodp.cohorts.contact_sheet.thumbnail import ink_of
-
     kinds = [
         f"{which} outline" if len(masks) == 1 else f"{which}: {class_name(mask, 'mask')}"
         for which in ("true", "predicted")
@@ -70,7 +88,7 @@ def outlines_of(
         pictures = tuple(
             _slice(hospital, index, truth[index], predicted[index], size) for index, size in _by_size(truth)
         )
-        blocks.append((hospital.name, pictures))
+        blocks.append(Block(hospital.name, pictures))
         on_hospital(done, len(hospitals))
     about = (
         "They were chosen by the size of the true outline (a small, a middle and a large one of each "
@@ -79,11 +97,7 @@ def outlines_of(
     )
     if len(hospitals) < len(cohort.hospitals):
         about += f" {len(hospitals)} of {len(cohort.hospitals)} hospitals are shown."
-    inks = [ink_of(number) for number in range(len(kinds))]
-    legend = tuple(
-        (kind if ink.colour == ink.stripe else f"{kind} (striped)", ink.colour)
-        for kind, ink in zip(kinds, inks, strict=True)
-    )
+    legend = tuple((kind, ink_of(number)) for number, kind in enumerate(kinds))
     return Gallery(about, tuple(blocks), legend)
 
 
@@ -111,7 +125,8 @@ def _slice(
     if not truth.any():
         caption.append("nothing marked")
     alt = f"A test slice of {hospital.name} with its true and its predicted outline, {', '.join(caption)}"
-    return _picture(hospital.test.images[index].numpy(), np.concatenate([truth, predicted]), alt, caption)
+    pixels = draw(hospital.test.images[index].numpy(), np.concatenate([truth, predicted]), LARGEST)
+    return Picture(pixels, alt, tuple(caption))
 
 
 def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[str]) -> Gallery:
@@ -124,7 +139,7 @@ def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[st
         "They were taken from each class in turn, another hospital every time, not chosen by how well the "
         "model does on them."
     )
-    return Gallery(about, (("", pictures),))
+    return Gallery(about, (Block("", pictures),))
 
 
 def _in_turn(cohort: Cohort) -> list[tuple[HospitalData, int]]:
@@ -155,26 +170,12 @@ def _image(hospital: HospitalData, index: int, logits: Logits, classes: Sequence
         says = "model: no answer (NaN)"
     caption = [f"truth: {_name(classes, label)}", says]
     alt = f"A test image of {hospital.name}; {'; '.join(caption)}"
-    return _picture(hospital.test.images[index].numpy(), None, alt, [*caption, hospital.name])
+    pixels = draw(hospital.test.images[index].numpy(), None, LARGEST)
+    return Picture(pixels, alt, (*caption, hospital.name))
 
 
 def _name(classes: Sequence[str], number: int) -> str:
     return classes[number] if number < len(classes) else f"class {number}"
-
-
-def _picture(
-    image: NDArray[Any], masks: NDArray[np.bool_] | None, alt: str, caption: Sequence[str]
-) -> Picture:
-    from silodp.cohorts.contact_sheet.thumbnail import draw, png_bytes
-
-    factor = max(1, SIZE // max(image.shape[1:]))  # enlarged first, so that outlines stay thin
-    image = image.repeat(factor, 1).repeat(factor, 2)
-    if masks is not None:
-        masks = masks.repeat(factor, 1).repeat(factor, 2)
-    pixels = draw(image, masks, 2 * SIZE)
-    height, width = pixels.shape[:2]
-    source = "data:image/png;base64," + b64encode(png_bytes(pixels)).decode()
-    return Picture(source, width, height, alt, tuple(caption))
 
 
 def _spread(hospitals: Sequence[HospitalData], most: int) -> list[HospitalData]:

@@ -166,7 +166,7 @@ def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
 def comparison(runs: Sequence[Run]) -> Table:
     """Several runs, a row each: ε, hospital first, then test results, which a phone has to scroll to."""
     headlines = list(dict.fromkeys(run.headline for run in runs))
-    images = any(run.statement is not None and run.statement.image is not None for run in runs)
+    images = any(run.statement is not None and run.statement.epsilon["image"] is not None for run in runs)
     headings = ["Run", "ε for a hospital", "ε for an intermediary", *(["ε for an image"] if images else [])]
     headings += [*(f"Test {metric(name).name}" for name in headlines), "δ", "v", "z", "Rounds"]
     rows = []
@@ -195,7 +195,8 @@ def _privacy(run: Run, images: bool) -> tuple[list[str], list[str]]:
     star = " *" if statement.unprotected and run.is_protected else ""
     texts = [show_epsilon(run.epsilon(unit)) + star for unit in UNITS]
     if images:
-        texts.append("–" if statement.image is None else show_epsilon(statement.image))
+        image = statement.epsilon["image"]
+        texts.append("–" if image is None else show_epsilon(image))
     least, most = statement.intermediaries
     parts = str(most) if least == most else f"{least}–{most}"
     done = f"{run.rounds}" + ("" if run.summary else f" of {run.experiment.rounds}, unfinished")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
-from silodp.report.promise import strength
-from silodp.runs.record import start_record
+from silodp.runs.promise import promises_in_words
 from silodp.runs.schema import CohortFile, ModelTest
 from silodp.runs.wording import (
     NO_FIGURES,
     describe_baseline,
     describe_certainty,
-    describe_start,
-    show_epsilon,
 )
 
 if TYPE_CHECKING:  # it brings PyTorch along
     from silodp.report.reading import Run
-    from silodp.settings import BudgetSettings
 
 IMAGES = {
     "synthetic-mri": "synthetic MRI slices",
@@ -82,17 +77,14 @@ def trained(run: Run) -> str:
 
 def reached(headline: str, test: ModelTest) -> str:
     """How well a model does at a test, and how sure that is."""
-    name, value = metric(headline).name, shown(test["mean"].get(headline))
-    after = f"After {several(test['round'], 'round')}"
     if not test["tried"]:
         return sentence(NO_FIGURES)
-    if value == "–":
-        return f"{after} its {name} on test images is not defined."
+    value = test["mean"].get(headline)
+    text = _reaches(headline, value, f"After {several(test['round'], 'round')}", "test")
+    if shown(value) == "–":
+        return text
     certainty = ". ".join(sentence(text).rstrip(".") for text in describe_certainty(test, headline))
-    return (
-        f"{after} it reaches {name} {value} on test images ({SCALES.get(headline, '')}mean over hospitals). "
-        f"{sentence(certainty)}"
-    )
+    return f"{text} {sentence(certainty)}"
 
 
 def _how_well(run: Run) -> str:
@@ -100,14 +92,17 @@ def _how_well(run: Run) -> str:
         return reached(run.headline, test)
     if not run.metrics:
         return "No round is finished yet."
-    what, scale = metric(run.headline), SCALES.get(run.headline, "")
-    value = shown(run.metrics[-1]["validation"]["mean"].get(run.headline))
-    so_far = f"After {several(run.rounds, 'round')} so far"
     if not run.has_figures:
         return sentence(NO_FIGURES)
-    if value == "–":
-        return f"{so_far} its {what.name} on validation images is not defined."
-    return f"{so_far} it reaches {what.name} {value} on validation images ({scale}mean over hospitals)."
+    value = run.metrics[-1]["validation"]["mean"].get(run.headline)
+    return _reaches(run.headline, value, f"After {several(run.rounds, 'round')} so far", "validation")
+
+
+def _reaches(headline: str, value: float | None, after: str, part: str) -> str:
+    name, scale = metric(headline).name, SCALES.get(headline, "")
+    if shown(value) == "–":
+        return f"{after} its {name} on {part} images is not defined."
+    return f"{after} it reaches {name} {shown(value)} on {part} images ({scale}mean over hospitals)."
 
 
 def how_private(run: Run) -> list[str]:
@@ -116,44 +111,9 @@ def how_private(run: Run) -> list[str]:
         return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
     if not run.statement.releases and not run.statement.unprotected:
         return ["Nothing has been released yet, so no privacy is spent."]
-    if not run.is_protected:
-        return [
-            "Nothing protects the hospitals in this run: it was trained without noise, so ε is ∞ "
-            "for a hospital and for every part of it."
-        ]
-    hospital, part = (show_epsilon(run.epsilon(unit)) for unit in UNITS)
-    most = run.statement.intermediaries[1]
-    if most == 1:
-        text = (
-            f"Its privacy cost is ε = {hospital} for a hospital, and the same for an intermediary, since "
-            "hospitals were not split."
-        )
-        if run.statement.image is not None:
-            image = show_epsilon(run.statement.image)
-            text = f"Its privacy cost is ε = {hospital} for a hospital and ε = {image} for a single image."
-    elif run.statement.withdrawn:
-        text = f"Its privacy cost is ε = {hospital} for a hospital. {sentence(run.statement.withdrawn)}"
-    else:
-        text = (
-            f"Its privacy cost is ε = {hospital} for a hospital and ε = {part} for an intermediary, which is "
-            f"one of the {most} parts that a hospital's training images are split into."
-        )
-    verdict = strength(run.epsilon("hospital"))
-    sentences = [f"{text} As a formal promise to a hospital that is {verdict}."]
-    if run.statement.unprotected:
-        sentences.append(
-            "Besides, something was used without noise that no ε covers: "
-            f"{_listed(run.statement.unprotected)}."
-        )
-    return sentences
-
-
-def spent_of_budget(limit: BudgetSettings, spent: float | None) -> str:
-    """What a budget allows, and how much of it is gone; None: without bound."""
-    return (
-        f"The budget allows ε = {limit.epsilon:,g} for one {limit.unit} ({limit.neighbours} neighbours, "
-        f"δ = {limit.delta:g}); {show_epsilon(spent)} of it is spent. "
-        "A round that would spend more does not start."
+    statement, image_delta = run.statement, run.experiment.privacy.image_delta
+    return promises_in_words(
+        statement.epsilon, statement.delta, image_delta, statement.intermediaries[1], statement.unprotected
     )
 
 
@@ -171,82 +131,21 @@ def shown_without_cover(run: Run) -> list[str]:
     return shown
 
 
-def facts(run: Run) -> list[tuple[str, str]]:
-    """What was trained on what, for a list of terms."""
-    experiment, cohort = run.experiment, run.cohort
-    simulated = experiment.cohort.simulated
-    custom = experiment.cohort.kind == "custom"
-    dealt = cohort.get("partition", "images were dealt out") if cohort else "images were dealt out"
-    found = [
-        ("Data", f"{pictures(run)} ({experiment.cohort.kind})"),
-        (
-            "Hospitals",
-            f"{hospitals(run)}: "
-            + (
-                "made up for this run, whatever their names"
-                if experiment.cohort.kind.startswith("synthetic")
-                else dealt.removeprefix("simulated: ")
-                if simulated
-                else "given from Python; whether they are real, silodp cannot know"
-                if custom
-                else "each on a machine of its own"
-                if experiment.cohort.kind == "deployed"
-                else "as the files name them"
-            ),
-        ),
-    ]
-    if (start := start_record(experiment)) is not None:
-        found.append(("Start", describe_start(start).removeprefix("start: ")))
-    if cohort:
-        height, width = cohort["size"]
-        channels = several(cohort["channels"], "channel")
-        found.append(("Images", f"{height} × {width} pixels, {channels}"))
-        kind = "mask" if cohort["target"] == "mask" else "class"
-        names = run.classes
-        numbered = all(name.isdigit() for name in names)
-        unnamed = (
-            f"{len(names)} {kind}{'' if len(names) == 1 else 's' if kind == 'mask' else 'es'}, not named"
-        )
-        found.append(("Targets", unnamed if numbered else _listed(class_name(name, kind) for name in names)))
-        if patients := cohort.get("patients"):
-            found.append(("Patients", f"{patients:,}"))
-        if left_out := cohort.get("left_out"):
-            found.append(("Left out", f"{several(len(left_out), 'file')} that could not be used"))
-    size = f", {run.summary['parameters']:,} parameters" if run.summary else ""
-    found.append(("Model", f"{NETWORKS.get(experiment.model.kind, experiment.model.kind)}{size}"))
-    found.append(("Training", _training(run)))
-    found.append(("Noise", _noise(run)))
-    if baseline := _baseline(run):
-        found.append(("To beat", sentence(baseline)))
-    return found
+def targets(run: Run) -> str:
+    """What the network predicts: masks or classes, by name where they have one."""
+    names = run.classes
+    kind = "mask" if run.cohort and run.cohort["target"] == "mask" else "class"
+    if not all(name.isdigit() for name in names):
+        return _listed(class_name(name, kind) for name in names)
+    kinds = kind if len(names) == 1 else {"mask": "masks", "class": "classes"}[kind]
+    return f"{len(names)} {kinds}, not named"
 
 
-def _baseline(run: Run) -> str:
+def baseline(run: Run) -> str:
+    """What a model has to beat, where that is known."""
     test = run.test("last")
-    defined = run.summary is not None and test is not None and test["mean"].get("auc") is not None
+    defined = test is not None and test["mean"].get("auc") is not None
     return describe_baseline(run.summary) if run.summary and defined else ""
-
-
-def _training(run: Run) -> str:
-    experiment = run.experiment
-    text = f"{run.rounds} of {several(experiment.rounds, 'round')}, server: {experiment.server.optimizer}"
-    text += f", at the hospitals: {experiment.local.optimizer}"
-    if drawn := experiment.participation.in_words:
-        text += f"; in each round hospitals are drawn ({drawn})"
-    return text
-
-
-def _noise(run: Run) -> str:
-    privacy = run.experiment.privacy
-    if not run.experiment.is_private:
-        return "none: a run without privacy"
-    where = (
-        "on every step at the hospitals (DP-SGD)" if privacy.level == "sample" else "on the sum of a round"
-    )
-    text = f"noise multiplier z = {privacy.noise_multiplier:g}, {where}"
-    return text + (
-        "" if privacy.entropy == "system" else "; drawn from the seed, so that the run can be repeated"
-    )
 
 
 def notes(cohort: CohortFile) -> list[str]:
@@ -254,15 +153,23 @@ def notes(cohort: CohortFile) -> list[str]:
     names = set(cohort.get("files", ()))
     for parts in cohort.get("members", {}).values():
         names.update(name for part in parts.values() for name in part)
-    names |= {name.split("#")[0] for name in names}
-    found = []
-    for text in cohort.get("notes", ()):
-        # A name that is a short number or a mere word cannot be told from a count or from prose.
-        telling = (name for name in names if name in text and re.search(r"\d{5}|\D\d|\d\D|[./]", name))
-        for name in sorted(telling, key=len, reverse=True):
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", text)
-        found.append(sentence(text))
-    return found
+    return [sentence(text) for text in without_names(cohort.get("notes", ()), names)]
+
+
+def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Lines without the names of files and patients, nor the brackets that list some.
+
+    A name that is a short number or a mere word stays, for it cannot be told from a count or from prose.
+    """
+    words, text = set(names), "\n".join(lines)
+    words |= {word.split("#")[0] for word in words}
+    telling = [word for word in words if word in text and re.search(r"\d{5}|\D\d|\d\D|[./]", word)]
+    hidden = []
+    for line in lines:
+        for word in sorted(telling, key=len, reverse=True):
+            line = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "\0", line)
+        hidden.append(re.sub(r" *\([^()]*\0[^()]*\)", "", line).replace("\0", "…"))
+    return hidden
 
 
 def sentence(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from silodp.experiment import ResolvedExperiment
 from silodp.files import to_json
+from silodp.runs.promise import summary_in_words
 from silodp.runs.schema import CohortFile, Summary, or_nan
 from silodp.runs.wording import (
     NO_FIGURES,
@@ -13,7 +14,6 @@ from silodp.runs.wording import (
     describe_cohort,
     describe_start,
     describe_test,
-    show_epsilon,
     show_interval,
 )
 
@@ -83,26 +83,12 @@ def _how_well(summary: Summary) -> str:
 
 
 def _privacy(summary: Summary) -> str:
-    epsilon, delta = summary["epsilon"], summary["delta"]
-    hospital = show_epsilon(epsilon["hospital"])
-    if hospital == "∞":
-        first = (
-            "It was trained **without differential privacy**: it may say anything about anybody in its data."
-        )
-        return "\n".join(["## Privacy", "", first])
-    lines = [
-        f"- **For a hospital ε = {hospital}** (δ = {delta:g}, add-or-remove neighbours): how much the model "
-        "may say about whether a whole hospital took part. Above about 10 that protects little in the worst "
-        "case.",
-        f"- For an intermediary, one of {summary['intermediaries']} parts of a hospital, ε = "
-        f"{show_epsilon(epsilon['intermediary'])}. It protects that part, not the hospital.",
-    ]
-    if summary["intermediaries"] == 1 and not epsilon["withdrawn"]:
-        lines[1] = "- Hospitals were not split into intermediaries: that ε is for whole hospitals."
-    if epsilon["withdrawn"]:
-        lines[1] = f"- For an intermediary there is no ε: {epsilon['withdrawn']}."
+    first, *more = summary_in_words(summary)
     covered = [f"  - {note}" for note in summary["not_covered_by_epsilon"]]
-    return "\n".join(["## Privacy", "", *lines, "- ε does not cover:", *covered])
+    lines = [f"- **{first}**", *(f"- {text}" for text in more)]
+    if more:  # there is an ε
+        lines += ["- ε does not cover:", *covered]
+    return "\n".join(["## Privacy", "", *lines])
 
 
 def _limits(summary: Summary) -> str:

@@ -142,15 +142,6 @@ def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
     }
 
 
-def _until_the_end(experiment: ResolvedExperiment) -> str:
-    """What lies in a run's folder while it trains."""
-    if experiment.cohort.kind == "deployed":
-        held = "deployment/, contributions as they came and the secret of the noise"
-    else:
-        held = "hospitals/, un-noised optimizer moments and secrets of noise"
-    return f"until the run is over: {held}, and checkpoint.pt, the secret of the draws"
-
-
 def not_covered(
     experiment: ResolvedExperiment, epsilon: EpsilonRecord, cohort: CohortFacts | None
 ) -> list[str]:

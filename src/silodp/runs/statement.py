@@ -21,7 +21,7 @@ from silodp.privacy.ledger import read_ledger
 from silodp.releases import build_budget, releases_of
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import epsilon_record, not_covered, start_record
-from silodp.runs.schema import CohortFile
+from silodp.runs.schema import CohortFile, EpsilonRecord
 from silodp.runs.traces import conflicts, read_traces
 
 
@@ -54,8 +54,7 @@ class Statement:
     hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
     budget_spent: float | None  # ε by the budget's own δ, unit and neighbours
     not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
-    withdrawn: str  # why an intermediary has no ε of its own; empty where it has
-    image: float | None  # ε for one image where hospitals noise their own steps, at privacy.image_delta
+    epsilon: EpsilonRecord  # both ε once more, as summary.json has them, with what is to be said of them
     seen_from: Adversaries | None  # ε of a hospital by who looks, where that makes a difference
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class Statement:
             "hospital_noise_multiplier": dict(zip(("least", "most"), self.hospital_multipliers, strict=True)),
             "delta": self.delta,
             **as_dict(self.figures),
-            "image_epsilon": self.image,
+            "image_epsilon": self.epsilon["image"],
             "seen_from": vars(self.seen_from) if self.seen_from else None,
             "covers_everything": not self.unprotected,
             "unprotected": list(self.unprotected),
@@ -105,7 +104,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
-    epsilon = spent(events, delta, accountant, experiment.privacy.image_delta)
+    epsilon = epsilon_record(spent(events, delta, accountant, experiment.privacy.image_delta))
     finished = {line["round"] for line in traces.metrics}
     cohort = RunFolder(folder).cohort()
     return Statement(
@@ -125,11 +124,10 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         ),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
-        withdrawn=epsilon.withdrawn,
-        image=epsilon.image,
+        epsilon=epsilon,
         seen_from=_seen_from(experiment, released),
         budget_spent=budget.cost(events) if budget else None,
-        not_covered=tuple(not_covered(experiment, epsilon_record(epsilon), cohort)),
+        not_covered=tuple(not_covered(experiment, epsilon, cohort)),
     )
 
 

@@ -19,7 +19,6 @@ from silodp.runs.schema import (
 from silodp.tasks.scores import FEW
 
 if TYPE_CHECKING:
-    from silodp.privacy.accountants import Epsilon
     from silodp.runs.listing import Listed
 
 SEEN = {
@@ -130,20 +129,3 @@ def describe_baseline(summary: Summary) -> str:
     verdict = "above" if model > position else "NOT above: it may know no more than where a slice is"
     guess = f"slice position alone predicts the class with AUC {position:.3f}"
     return f"{guess}; the model's {model:.3f} is {verdict}"
-
-
-def describe_epsilon(epsilon: Epsilon, summary: Summary) -> str:
-    """Both units and both neighbours in a sentence, hospital first."""
-    swap = epsilon.replace_one
-    text = (
-        f"ε for a hospital {show_epsilon(epsilon.hospital)}, for an intermediary "
-        f"{show_epsilon(epsilon.intermediary)} (add-or-remove neighbours; replace-one: "
-        f"{show_epsilon(swap.hospital)} and {show_epsilon(swap.intermediary)}); "
-        f"δ {summary['delta']:g}, v {summary['intermediaries']}, accountant: {epsilon.accountant}"
-    )
-    if epsilon.withdrawn:
-        text += f"; {epsilon.withdrawn}"
-    if epsilon.image is not None:
-        delta = summary["image_delta"] or summary["delta"]
-        text += f"; for an image {show_epsilon(epsilon.image)} at δ {delta:g}"
-    return text

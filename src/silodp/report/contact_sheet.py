@@ -1,48 +1,86 @@
-"""What is on a contact sheet: which images of which hospital, with which words."""
+"""A contact sheet: a few images of every hospital on one page, with classes or masks marked.
+
+The page may be shown to others, so it names hospitals and classes, but neither patients nor files.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silodp.cohorts.catalogue import PARTS
-from silodp.cohorts.contact_sheet.thumbnail import Ink, Thumbnail, ink_of, thumbnail_of
 from silodp.cohorts.synthetic import random_stream
+from silodp.cohorts.thumbnail import draw, ink_of, with_bar
+from silodp.errors import InputError
+from silodp.files import write_atomically
+from silodp.report.contact_sheet_png import as_png
+from silodp.report.frame import render
+from silodp.report.metric import class_name
+from silodp.report.pictures import Block, Gallery, Picture
+from silodp.report.words import sentence, several, without_names
 
 if TYPE_CHECKING:
     from silodp.cohorts.partition import Placement
     from silodp.cohorts.store import Store
 
 STREAM = 6  # of random numbers, apart from those of cohorts
-LARGEST = 256  # pixels of a thumbnail's longer side
+LARGEST = 256  # pixels of a picture's longer side
+MOST_EACH = 64
 MOST_HOSPITALS = 40
 MOST_COUNTED = 12  # classes whose images are counted for every hospital
 TITLE = "Contact sheet"
-WARNING = "This page shows patients' images: keep it, and pass it on, only as you would those."
-
-
-@dataclass(frozen=True)
-class Block:
-    name: str
-    counts: str
-    thumbnails: tuple[Thumbnail, ...]
 
 
 @dataclass(frozen=True)
 class Sheet:
+    """What is on it: sentences before the pictures, the pictures by hospital, sentences after them."""
+
     facts: tuple[str, ...]
-    key: str
-    legend: tuple[tuple[str, Ink], ...]
-    blocks: tuple[Block, ...]
+    gallery: Gallery
     notes: tuple[str, ...]
 
 
-def compose(store: Store, placement: Placement | None, each: int, seed: int, largest: int) -> Sheet:
+def write_contact_sheet(
+    store: Store, placement: Placement | None, out: Path, *, each: int = 8, seed: int = 0
+) -> None:
+    """Writes a page (.html) or a picture (.png) with up to `each` images of every hospital.
+
+    Only the pixels of these images are read.
+
+    Args:
+        store: the decoded images.
+        placement: who holds which; None puts all of them together.
+        out: where to; its folder is made.
+        each: images a hospital.
+        seed: of the choice of images.
+    """
+    suffix = out.suffix.lower()
+    if suffix not in (".html", ".png"):
+        raise InputError(f"--out {out}: a contact sheet is a page or a picture; choose .html or .png")
+    if not 1 <= each <= MOST_EACH:
+        raise InputError(f"--each {each}: so many images a hospital cannot be shown; give 1 to {MOST_EACH}")
+    if out.is_dir():
+        raise InputError(f"--out {out}: a folder has this name; choose another one")
+    sheet = compose(store, placement, each, seed)
+    if suffix == ".html":
+        page = render("contact_sheet.html", "silodp data preview", TITLE, shows_patients=True, sheet=sheet)
+        content = page.html.encode("utf-8", "replace")
+    else:
+        content = as_png(TITLE, sheet.facts, sheet.gallery, sheet.notes)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, content)
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror}); choose another place") from None
+
+
+def compose(store: Store, placement: Placement | None, each: int, seed: int) -> Sheet:
+    """Chooses images and says what they are."""
     named = any(row.hospital is not None for row in store.rows)
     hospitals: Sequence[str] = ["all hospitals together" if named else "no hospital named"]
     hospital = np.zeros(len(store.rows), dtype=np.int64)
@@ -52,12 +90,9 @@ def compose(store: Store, placement: Placement | None, each: int, seed: int, lar
         hospitals, hospital = placement.hospitals, np.asarray(placement.hospital)
         parts = np.asarray(placement.part).tolist()
         notes += placement.notes
-    facts, notes = (
-        _without_names(lines, store) for lines in ([store.layout, *_facts(store, placement, each)], notes)
-    )
     if store.problems:
         notes.append(f"left out as unusable: {len(store.problems):,}; `silodp data check` names what and why")
-    names = _names(store)
+    names = _class_names(store)
     blocks = []
     for number, name in enumerate(hospitals[:MOST_HOSPITALS] if store.rows else ()):
         mine = np.flatnonzero(hospital == number).tolist()
@@ -68,21 +103,31 @@ def compose(store: Store, placement: Placement | None, each: int, seed: int, lar
         counts = [_counted(list(patients.values())), _shares(PARTS, [parts[index] for index in mine])]
         if store.labels is not None and len(names) <= MOST_COUNTED:
             counts.append(_shares(names, list(labels.values())))
-        thumbnails = tuple(thumbnail_of(store, index, names, parts[index], largest) for index in chosen)
-        blocks.append(Block(_clean(name), "; ".join(filter(None, counts)), thumbnails))
-    return Sheet(
-        tuple(map(_sentence, facts)),
-        "Outlines" if store.labels is None else "Classes",
-        tuple((name, ink_of(number)) for number, name in enumerate(names)),
-        tuple(blocks),
-        tuple(map(_sentence, notes)),
-    )
+        pictures = tuple(_picture(store, index, names, parts[index], _clean(name)) for index in chosen)
+        blocks.append(Block(_clean(name), pictures, "; ".join(filter(None, counts))))
+    legend = tuple((name, ink_of(number)) for number, name in enumerate(names))
+    facts = _sentences([store.layout, *_facts(store, placement, each)], store)
+    return Sheet(facts, Gallery("", tuple(blocks), legend), _sentences(notes, store))
 
 
-def _names(store: Store) -> list[str]:
-    """Of the classes or of the masks; a mere number, which beside counts would be read as one, in words."""
+def _picture(store: Store, index: int, names: Sequence[str], part: int, hospital: str) -> Picture:
+    masks = None if store.labels is not None else np.asarray(store.targets[index]) > 0
+    pixels = draw(np.asarray(store.images[index]), masks, LARGEST)
+    if masks is None:
+        label = int(store.targets[index])
+        what = "no class" if label < 0 else names[label] if label < len(names) else f"class {label}"
+        pixels = with_bar(pixels, ink_of(label))
+    else:
+        what = "" if masks.any() else "nothing marked"
+    where = PARTS[part] if part >= 0 else ""
+    alt = ", ".join(filter(None, [hospital, what or "masks outlined", where]))
+    return Picture(pixels, alt, tuple(filter(None, [what, where])))
+
+
+def _class_names(store: Store) -> list[str]:
+    """Of the classes or of the masks, by number where nobody has named them."""
     kind = "mask" if store.labels is None else "class"
-    names = [f"{kind} {name}" if name.isdigit() else _clean(name) for name in store.classes]
+    names = [class_name(_clean(name), kind) for name in store.classes]
     unnamed = range(len(names), store.targets.shape[1] if store.labels is None else 0)
     return names + [f"mask {number + 1}" for number in unnamed]
 
@@ -93,7 +138,7 @@ def _facts(store: Store, placement: Placement | None, each: int) -> list[str]:
     channels, height, width = store.images.shape[1:]
     colours = "grey" if channels == 1 else "three channels shown as red, green and blue"
     hospitals = 0 if placement is None else len(placement.hospitals)
-    where = f" in {hospitals} hospital{'s' * (hospitals != 1)}" if hospitals else ""
+    where = f" in {several(hospitals, 'hospital')}" if hospitals else ""
     facts = [f"{_counted([row.patient for row in store.rows])}{where}, {height} × {width} pixels, {colours}"]
     if placement is None:
         facts.append("the images have not been divided among hospitals")
@@ -102,7 +147,9 @@ def _facts(store: Store, placement: Placement | None, each: int) -> list[str]:
         facts.append(f"the hospitals are {'' if placement.simulated else 'not '}simulated: {rule}")
     whose = "a hospital, " if hospitals else ""
     evenly = " and evenly over classes, not as often as each occurs" if store.labels is not None else ""
-    facts.append(f"up to {each} image{'s' * (each != 1)} {whose}drawn at random{evenly}")
+    facts.append(f"up to {several(each, 'image')} {whose}drawn at random{evenly}")
+    marks = "outlines show the masks" if store.labels is None else "the bar below an image tells its class"
+    facts.append(f"{marks}, in the colours below")
     if hospitals > MOST_HOSPITALS:
         facts.append(
             f"the first {MOST_HOSPITALS} hospitals are shown, {hospitals - MOST_HOSPITALS} are left out"
@@ -111,9 +158,9 @@ def _facts(store: Store, placement: Placement | None, each: int) -> list[str]:
 
 
 def _counted(patients: Sequence[str | None]) -> str:
-    images, people = len(patients), len(set(patients))
-    whose = f" of {people:,} patient{'s' * (people != 1)}" if patients and None not in patients else ""
-    return f"{images:,} image{'s' * (images != 1)}{whose}"
+    known = bool(patients) and None not in patients
+    whose = f" of {several(len(set(patients)), 'patient')}" if known else ""
+    return several(len(patients), "image") + whose
 
 
 def _shares(names: Sequence[str], numbers: Sequence[int]) -> str:
@@ -140,27 +187,10 @@ def _choose(
     return [index for _, _, index in sorted(order)[:each]]
 
 
-def _without_names(lines: Sequence[str], store: Store) -> list[str]:
-    """Lines without the names of files and patients, nor the brackets that list some.
-
-    An id that is a short number or a mere word stays, for it cannot be told from a count or from prose.
-    """
-    words = {row.name for row in store.rows} | {row.patient or "" for row in store.rows}
-    words |= {*store.files} | {problem.name for problem in store.problems}
-    words |= {word.split("#")[0] for word in words}
-    text = "\n".join(lines)
-    telling = [word for word in words if word in text and re.search(r"\d{5}|\D\d|\d\D|[./]", word)]
-    hidden = []
-    for line in lines:
-        for word in sorted(telling, key=len, reverse=True):
-            line = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "\0", line)
-        hidden.append(re.sub(r" *\([^()]*\0[^()]*\)", "", line).replace("\0", "…"))
-    return hidden
-
-
-def _sentence(line: str) -> str:
-    line = _clean(line).strip()
-    return line[:1].upper() + line[1:] + ("" if line.endswith(".") else ".")
+def _sentences(lines: Sequence[str], store: Store) -> tuple[str, ...]:
+    names = {row.name for row in store.rows} | {row.patient or "" for row in store.rows}
+    names |= {*store.files} | {problem.name for problem in store.problems}
+    return tuple(sentence(_clean(line)) for line in without_names(lines, names))
 
 
 def _clean(text: str) -> str:

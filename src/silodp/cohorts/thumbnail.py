@@ -1,25 +1,17 @@
-"""One image, small, with the outlines of its masks drawn over it."""
+"""One image, small, with the outlines of its masks drawn over it: the one way in which images are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import PARTS
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from silodp.cohorts.store import Store
-
-SMALLEST = 96  # pixels of the longer side
+ENLARGED = 192  # pixels of the longer side, at most, of images that are shown larger than they are
 THICK = 2  # pixels of an outline
 DASH = 6  # pixels of a dash where the outlines of several masks coincide
+BAR = 8  # pixels of the bar below an image that has a class
 
 # Okabe and Ito's colours, which colour-blind people tell apart; without black, which is lost on dark images.
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
@@ -27,36 +19,43 @@ STRIPES = (None, "#FFFFFF", "#000000")  # tell the second and the third seven fr
 
 
 class Ink(NamedTuple):
+    """How a mask or a class is marked; `colour` and `stripe` are the same where it is plain."""
+
     colour: str
     stripe: str
 
+    @property
+    def css(self) -> str:
+        """As a background."""
+        if self.colour == self.stripe:
+            return self.colour
+        return f"repeating-linear-gradient(90deg,{self.colour} 0 {DASH}px,{self.stripe} 0 {2 * DASH}px)"
 
-@dataclass(frozen=True)
-class Thumbnail:
-    pixels: NDArray[np.uint8]
-    caption: str
-    part: str
-    ink: Ink | None
+    def along(self, places: NDArray[np.int64], dash: int) -> NDArray[np.uint8]:
+        """(n, 3) of pixels at these places along a line."""
+        from PIL import ImageColor
 
-
-def thumbnail_of(store: Store, index: int, names: Sequence[str], part: int, largest: int) -> Thumbnail:
-    masks = None if store.labels is not None else np.asarray(store.targets[index]) > 0
-    pixels = draw(np.asarray(store.images[index]), masks, largest)
-    where = PARTS[part] if part >= 0 else ""
-    if masks is not None:
-        return Thumbnail(pixels, "" if masks.any() else "nothing marked", where, None)
-    label = int(store.targets[index])
-    caption = "no class" if label < 0 else names[label] if label < len(names) else f"class {label}"
-    return Thumbnail(pixels, caption, where, ink_of(label) if label >= 0 else Ink("#999999", "#999999"))
+        both = np.array([ImageColor.getrgb(one) for one in self], dtype=np.uint8)
+        pixels: NDArray[np.uint8] = both[places // dash % 2]
+        return pixels
 
 
 def ink_of(number: int) -> Ink:
+    """Of the mask or class with this number; a negative one is none."""
+    if number < 0:
+        return Ink("#999999", "#999999")
     colour = COLOURS[number % len(COLOURS)]
     return Ink(colour, STRIPES[number // len(COLOURS) % len(STRIPES)] or colour)
 
 
 def draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> NDArray[np.uint8]:
-    """(height, width, 3) of a visible size, with the masks' outlines."""
+    """(height, width, 3) of a visible size, with the masks' outlines.
+
+    Args:
+        image: (1 or 3, height, width), bytes or numbers from -1 to 1.
+        masks: (masks, height, width).
+        largest: pixels of the longer side.
+    """
     from PIL import Image
 
     if image.dtype != np.uint8:
@@ -71,7 +70,7 @@ def draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> 
             smaller = [mask.resize((width, height), Image.Resampling.BOX) for mask in floats]
             masks = np.stack([np.asarray(mask) > 0 for mask in smaller])
     else:
-        factor = -(-SMALLEST // longer)
+        factor = max(1, ENLARGED // longer)
         pixels = pixels.repeat(factor, 0).repeat(factor, 1)
         masks = None if masks is None else masks.repeat(factor, 1).repeat(factor, 2)
     if masks is not None:
@@ -81,7 +80,6 @@ def draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> 
 
 def _outline(pixels: NDArray[np.uint8], masks: NDArray[np.bool_]) -> None:
     """Draws the edge of each mask, from inside; where several coincide, dashes of each in turn."""
-    from PIL import ImageColor
     from scipy.ndimage import binary_erosion
 
     edges = masks & ~binary_erosion(masks, np.ones((1, 3, 3)), iterations=THICK)
@@ -89,13 +87,18 @@ def _outline(pixels: NDArray[np.uint8], masks: NDArray[np.bool_]) -> None:
     turn = along // DASH % np.maximum(edges.sum(0), 1)
     for number, (edge, place) in enumerate(zip(edges, edges.cumsum(0) - 1, strict=True)):
         here = edge & (place == turn)
-        colours = np.array([ImageColor.getrgb(colour) for colour in ink_of(number)], dtype=np.uint8)
-        pixels[here] = colours[along[here] // (DASH // 2) % 2]
+        pixels[here] = ink_of(number).along(along[here], DASH // 2)
 
 
-def png_bytes(pixels: NDArray[np.uint8] | Image.Image) -> bytes:
+def with_bar(pixels: NDArray[np.uint8], ink: Ink) -> NDArray[np.uint8]:
+    """An image with a bar below it that tells its class."""
+    bar = ink.along(np.arange(pixels.shape[1]), DASH)
+    return np.concatenate([pixels, np.broadcast_to(bar, (BAR, *bar.shape))])
+
+
+def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
     from PIL import Image
 
     file = BytesIO()
-    (Image.fromarray(pixels) if isinstance(pixels, np.ndarray) else pixels).save(file, "PNG")
+    Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
