@@ -18,6 +18,11 @@ from silodp.errors import InputError, cannot_write
 TEXT = 2**29  # bytes; no list, table or record of a run is larger
 
 
+def default_cache() -> Path:
+    """Where decoded images of this user are kept unless `cohort.cache` names another folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "silodp"
+
+
 def private_folder(path: Path) -> None:
     """Creates a folder and its parents; the folder gets mode 0700 whatever the umask."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -6,11 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from silodp.cli.completion import experiments
+
 
 def audit(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="A preset's name or a TOML file, whose mechanism is audited at small size."),
+        typer.Argument(
+            help="A preset's name or a TOML file, whose mechanism is audited at small size.",
+            autocompletion=experiments,
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")

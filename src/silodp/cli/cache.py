@@ -19,7 +19,7 @@ def cache(
     """Show what the cache of decoded images holds and what for, or clear it."""
     from silodp.cohorts.cache import clear as clear_cache
     from silodp.cohorts.cache import entries
-    from silodp.cohorts.store import default_cache
+    from silodp.files import default_cache
 
     place = (folder or default_cache()).expanduser()
     found = clear_cache(place) if clear else entries(place)

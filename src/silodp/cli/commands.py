@@ -14,6 +14,7 @@ from silodp.cli.cache import cache
 from silodp.cli.data import data
 from silodp.cli.demo import demo
 from silodp.cli.deploy import deploy
+from silodp.cli.doctor import doctor
 from silodp.cli.inversion import attack
 from silodp.cli.personalise import personalise
 from silodp.cli.plan import plan
@@ -31,7 +32,7 @@ from silodp.errors import InputError
 IN_ORDER_OF_USE = (
     "demo", "presets", "settings", "data", "plan", "pretrain", "run", "resume", "runs", "report",
     "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "deploy",
-    "cache", "bench",
+    "cache", "bench", "doctor",
 )  # fmt: skip
 
 
@@ -59,14 +60,13 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 app.add_typer(data, name="data")
 app.add_typer(deploy, name="deploy")
 for _command in (
     demo, presets, settings, plan, pretrain, run, resume, runs, report, personalise, predict, evaluate,
-    export, privacy, study, attack, audit, cache, bench,
+    export, privacy, study, attack, audit, cache, bench, doctor,
 ):  # fmt: skip
     app.command()(_command)
 

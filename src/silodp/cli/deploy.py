@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.completion import experiments
 from silodp.cli.terminal import say
 from silodp.errors import InputError
 
@@ -138,7 +139,9 @@ def link(folder: Own) -> None:
 @deploy.command()
 def run(
     folder: Kit,
-    experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-hospital",
+    experiment: Annotated[
+        str, typer.Argument(help="A preset's name or a TOML file.", autocompletion=experiments)
+    ] = "prostate-hospital",
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
     ] = None,

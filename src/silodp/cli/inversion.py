@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 
+from silodp.cli.completion import runs_and_experiments
 from silodp.errors import InputError
 
 
 def attack(
     target: Annotated[
-        str, typer.Argument(metavar="RUN|PRESET", help="A run's folder, a preset or a TOML file.")
+        str,
+        typer.Argument(
+            metavar="RUN|PRESET",
+            help="A run's folder, a preset or a TOML file.",
+            autocompletion=runs_and_experiments,
+        ),
     ],
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")

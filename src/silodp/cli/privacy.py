@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from silodp.cli.completion import run_folders
 from silodp.cli.terminal import say
 from silodp.errors import InputError, did_you_mean
 
 
 def privacy(
     run: Annotated[
-        Path | None, typer.Argument(help="A run's folder: read its ledger, verify, sum up.")
+        Path | None,
+        typer.Argument(help="A run's folder: read its ledger, verify, sum up.", autocompletion=run_folders),
     ] = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="z: noise on the sum, over one intermediary's clip bound.")

@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from silodp.cli.completion import run_folders
 from silodp.cli.terminal import complain, say
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; several are compared.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN…", help="Folders of runs; several are compared.", autocompletion=run_folders
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The page; default RUN/report.html, or report.html here for several.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.completion import studies
 from silodp.cli.terminal import complain, say
 from silodp.errors import InputError
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(help="Which one; none: list them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; none: list them.", autocompletion=studies)
+    ] = None,
     scale: Annotated[
         str, typer.Option(help="smoke (seconds), small (minutes on two cores) or paper (for a GPU).")
     ] = "small",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.completion import experiments, run_folders
 from silodp.cli.importing import importing
 from silodp.cli.terminal import complain, say
 from silodp.errors import InputError
@@ -41,7 +42,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standa
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(help="A preset's name or a TOML file.")] = "prostate-small",
+    experiment: Annotated[
+        str, typer.Argument(help="A preset's name or a TOML file.", autocompletion=experiments)
+    ] = "prostate-small",
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,7 +88,7 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.", autocompletion=run_folders)],
     rounds: Annotated[
         int | None, typer.Option(help="Go on to so many rounds; default: what the experiment says.")
     ] = None,

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.completion import run_folders
 from silodp.cli.terminal import complain, console, say
 
 if TYPE_CHECKING:
     from silodp.runs.schema import ModelTest
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", autocompletion=run_folders)
+]
 Which = Annotated[bool, typer.Option("--best", help="The model best in validation instead of the last one.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 

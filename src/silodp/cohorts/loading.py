@@ -29,11 +29,10 @@ from silodp.cohorts.store import (
     Store,
     build_store,
     cached_store,
-    default_cache,
     open_store,
 )
 from silodp.errors import InputError
-from silodp.files import refuse_filled
+from silodp.files import default_cache, refuse_filled
 from silodp.garbage import no_search_for_garbage
 
 NAMED = 8  # so many problems are named in an error; `silodp data check` names all

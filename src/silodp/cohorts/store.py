@@ -81,10 +81,6 @@ class Store:
         return self.targets if self.target == "class" else None
 
 
-def default_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "silodp"
-
-
 def cached_store(
     catalogue: Catalogue, settings: FileCohort, cache: Path, on_read: OnRead | None = None
 ) -> Store:

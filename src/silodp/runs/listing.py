@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,16 +14,13 @@ from silodp.experiment import ResolvedExperiment
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.runs.folder import read_experiment, refuse_other_format
+from silodp.runs.places import runs_in
 from silodp.runs.record import epsilon_record
 from silodp.runs.schema import EpsilonRecord
 from silodp.runs.traces import Traces, conflicts, read_traces
 from silodp.tasks import task_named
 
 State = Literal["finished", "stopped", "unfinished", "damaged", "other-format"]
-
-_FILES = ("experiment.toml", "ledger.jsonl", "checkpoint.pt", "summary.json")
-"""Any of them makes a folder a run, however damaged."""
-_DEEP = 3  # folders below the one given: studies/runs/…
 
 
 @dataclass(frozen=True)
@@ -63,23 +60,9 @@ def list_runs(folders: Sequence[Path]) -> list[Listed]:
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; give one that holds runs, such as runs")
-        for run in _runs_in(folder, _DEEP):
+        for run in runs_in(folder):
             found.setdefault(run.resolve(), run)
     return [_listed(run) for run in sorted(found.values(), key=_by_name)]
-
-
-def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
-    if (folder.parent / "site.toml").is_file():
-        return  # a hospital's own files in a deployment, with a ledger over all runs
-    if any((folder / name).is_file() for name in _FILES):
-        yield folder
-    elif deep:
-        try:
-            inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-        except OSError:  # not ours to look into
-            return
-        for path in inside:
-            yield from _runs_in(path, deep - 1)
 
 
 def _by_name(folder: Path) -> list[tuple[int, str]]:

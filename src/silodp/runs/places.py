@@ -1,4 +1,4 @@
-"""Where a run goes: into a folder that nobody else has used or takes at the same moment."""
+"""Where runs are; and where a new one goes: into a folder that nobody else has used or takes meanwhile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ from silodp.files import refuse_filled
 
 _BEFORE_A_RUN = {".lock", "versions.json", "versions.json.part", "experiment.toml.part"}
 """What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
+
+_FILES = ("experiment.toml", "ledger.jsonl", "checkpoint.pt", "summary.json")
+"""Any of them makes a folder a run, however damaged."""
+
+
+def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
+    """The folder where it is a run, else the runs in it, and in folders down to `deep`: studies/runs/…"""
+    if (folder.parent / "site.toml").is_file():
+        return  # a hospital's own files in a deployment, with a ledger over all runs
+    if any((folder / name).is_file() for name in _FILES):
+        yield folder
+    elif deep:
+        try:
+            inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:  # not ours to look into
+            return
+        for path in inside:
+            yield from runs_in(path, deep - 1)
 
 
 def refuse_used(path: Path) -> None:
