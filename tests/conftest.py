@@ -7,6 +7,7 @@ a tolerance derived from its variance, so it must hold with any of them.
 import contextlib
 import gc
 import io
+import json
 import logging
 import multiprocessing
 import os
@@ -233,3 +234,29 @@ def kill_after(number: int) -> Callable[[dict[str, Any]], None]:
             raise Killed
 
     return on_round
+
+
+def killed_run(experiment: Experiment, number: int, **more: Any) -> None:
+    """A training (`more` is for `train`) that ends as by a kill when this round has been recorded."""
+    from silodp import train
+
+    with pytest.raises(Killed):
+        train(experiment, device="cpu", on_round=kill_after(number), **more)
+
+
+def records(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The lines of a run's file."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def without_seconds(folder: Path) -> list[dict[str, Any]]:
+    """What the rounds say, but for how long they took."""
+    return [
+        {key: value for key, value in line.items() if not key.endswith("seconds")} for line in records(folder)
+    ]
+
+
+def assert_same_files(one: Path, two: Path, *names: str) -> None:
+    """To the byte; by default what was spent and what was learnt."""
+    for name in names or ("ledger.jsonl", "model.safetensors"):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name

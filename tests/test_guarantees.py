@@ -1,12 +1,11 @@
 """Whole runs that once promised too much: what is written, whom it speaks of, and what is said beside ε."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Picky, blob_cohort
+from conftest import Picky, blob_cohort, records
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -225,7 +224,7 @@ def test_a_fixed_fraction_with_kept_states_is_accounted_as_known(
         participation={"rule": "fraction", "rate": 2 / 3}, local__state=state, intermediaries__count=1
     )
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    events = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    events = records(tmp_path / "run", "ledger.jsonl")
     assert {event["participation"] for event in events} == {rule}
     known = mixture_epsilon(((1 / 0.5**2, 3),), 2 / 3, 0.1)
     if state == "kept":

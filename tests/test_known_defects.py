@@ -1,6 +1,5 @@
 """Defects seen in other federated-learning frameworks, each one looked for here in whole runs."""
 
-import json
 import math
 from collections.abc import Iterator
 from itertools import cycle
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import blob_cohort, killed_run, records
 from torch import Tensor, nn
 
 from silodp import Cohort, Experiment, resume, train, with_norm
@@ -39,10 +38,6 @@ def rounds_seen(monkeypatch: pytest.MonkeyPatch) -> list[Round]:
 
     monkeypatch.setattr(Federation, "rounds", watched)
     return seen
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_flower_and_fl4health_noise_scaled_by_the_new_clip_bound(
@@ -168,7 +163,7 @@ def test_flower_sensitivity_typed_apart_from_the_clip_norm(
     for number, bound in enumerate((0.01, 0.5, 40.0)):
         changed = experiment.change(rounds=1, clipping__rule="fixed", clipping__bound=bound)
         train(changed, cohort=cohort, out=tmp_path / str(number), device="cpu")
-        (line,) = metrics(tmp_path / str(number))
+        (line,) = records(tmp_path / str(number))
         ratios.append(line["noise_std"] / bound)
     assert ratios == pytest.approx([0.5 / (3 * 2)] * 3, rel=1e-5)
 
@@ -224,10 +219,9 @@ def test_most_frameworks_epsilon_computed_once_and_never_checked_per_round(
 
     limit = gaussian_epsilon(math.sqrt(4) * 2 / 0.5, 0.1) + 1e-6  # four rounds, and not a fifth
     changed = experiment.change(rounds=9, budget={"epsilon": limit})
-    with pytest.raises(Killed):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
+    killed_run(changed, 2, cohort=cohort, out=tmp_path / "run")
     result = resume(tmp_path / "run", cohort=cohort, device="cpu")
-    lines = metrics(tmp_path / "run")
+    lines = records(tmp_path / "run")
     assert [line["round"] for line in lines] == [1, 2, 3, 4]
     for line in lines:
         expected = gaussian_epsilon(math.sqrt(line["round"]) * 2 / 0.5, 0.1)

@@ -1,12 +1,12 @@
 """A rule is one class, here or anywhere: defined outside the package it is known, used, recorded, checked."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
+from conftest import records
 from torch import Tensor
 
 from silodp import (
@@ -114,17 +114,13 @@ class SignDescent(ServerRule):
         return ServerOptimizer(lambda parameters: {}, step, lambda state: UpdateMap())
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_an_own_clipping_rule_is_used_recorded_and_known_again(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """Three rounds at z = 0.5 in halves: ε is the closed form, and no bits are released."""
     chosen = experiment.change(checkpoint_every=2)
     result = train(chosen, cohort=cohort, clipping=Shrinking(factor=0.25), out=tmp_path / "run", device="cpu")
-    assert [line["clip_bound"] for line in lines(tmp_path / "run")] == [0.5, 0.125, 0.03125]
+    assert [line["clip_bound"] for line in records(tmp_path / "run")] == [0.5, 0.125, 0.03125]
     assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(3) * 2 / 0.5, 0.1))
     events = (tmp_path / "run/ledger.jsonl").read_text()
     assert events.count("model update") == 3
@@ -145,7 +141,7 @@ def test_what_a_rule_reads_is_in_the_ledger_and_beside_epsilon(
         experiment, cohort=cohort, clipping=Peeking(), intermediaries=OneMore(), out=tmp_path / "run",
         device="cpu",
     )  # fmt: skip
-    assert [line["intermediaries"] for line in lines(tmp_path / "run")] == [1, 2, 3]
+    assert [line["intermediaries"] for line in records(tmp_path / "run")] == [1, 2, 3]
     events = (tmp_path / "run/ledger.jsonl").read_text()
     assert events.count("median norm") == events.count("noise ratio") == 3
     assert not result.epsilon.covers_everything

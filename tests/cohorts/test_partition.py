@@ -391,12 +391,6 @@ def test_named_hospitals_and_parts_are_all_kept() -> None:
     assert not placement.notes  # nothing was dealt out, so patients do not matter
 
 
-def test_another_number_of_hospitals_than_named_is_refused() -> None:
-    message = named().refused(hospitals=3)
-    assert message.startswith("cohort.hospitals = 3: the files name 2 (Aarhus, Bern);")
-    assert "cohort.partition=equal" in message
-
-
 def test_a_patient_in_two_named_hospitals_is_refused() -> None:
     data = named(patient=[f"p{index % 15}" for index in range(30)])
     message = data.refused()
@@ -414,30 +408,11 @@ def test_a_patient_in_two_named_hospitals_is_refused() -> None:
 def test_ids_that_are_local_keep_two_people_apart() -> None:
     data = images(24, hospital=["a", "b"] * 12, patient=patients_of(*[8] * 3))
     halves = data.placed(patient_ids="local", partition="patients", hospitals=2)
-    assert [sum(halves.hospital == hospital) for hospital in (0, 1)] == [12, 12]
+    assert sizes_of(halves) == [12, 12]
     assert data.refused(partition="patients", hospitals=2).startswith("cohort.hospitals = 2: ")
-
-
-def test_ids_hold_together_within_a_hospital_where_they_are_local() -> None:
-    data = images(24, hospital=["a", "b"] * 12, patient=patients_of(*[8] * 3))
-    placement = data.placed(patient_ids="local")
-    for hospital in (0, 1):
-        for patient in ("p0", "p1", "p2"):
-            mine = [
-                i
-                for i, row in enumerate(data.rows)
-                if row.patient == patient and placement.hospital[i] == hospital
-            ]
-            assert len({placement.part[i] for i in mine}) == 1
-
-
-def test_half_named_hospitals_are_refused() -> None:
-    data = images(10, hospital=["a"] * 7 + [None] * 3)
-    message = data.refused()
-    assert message.startswith("cohort.partition = given: 3 of 10 images name no hospital, such as 00007.png;")
-    assert "cohort.partition=equal" in message
-    assert data.placed(partition="equal", hospitals=2).simulated
-    assert images(10).refused(partition="given").startswith("cohort.partition = given: 10 of 10")
+    named = data.placed(patient_ids="local")
+    places = zip(data.rows, named.hospital.tolist(), named.part.tolist(), strict=True)
+    assert len({(row.patient, hospital, part) for row, hospital, part in places}) == 6
 
 
 def test_identical_images_in_two_named_hospitals_stay_and_are_told() -> None:
@@ -447,14 +422,6 @@ def test_identical_images_in_two_named_hospitals_stay_and_are_told() -> None:
     assert placement.part[1] == placement.part[2]
     (note,) = [note for note in placement.notes if "hospital" in note]
     assert note == "pictures that occur in more than one hospital: 2"  # a count: names are for the owner
-
-
-def test_three_examples_are_enough() -> None:
-    people = [f"p{index % 10}" for index in range(30)]
-    message = images(30, hospital=["A"] * 10 + ["B"] * 20, patient=people).refused()
-    assert (
-        "patients in more than one hospital: 10 (p0 in A and B, p1 in A and B, p2 in A and B, …)" in message
-    )
 
 
 def test_capitals_and_spaces_do_not_make_another_person() -> None:
@@ -479,15 +446,6 @@ def test_people_are_known_by_links_too() -> None:
     assert "more than one hospital" in replace(data, rows=named).refused()
 
 
-def test_a_named_hospital_with_two_patients_is_refused() -> None:
-    data = images(12, hospital=["a"] * 6 + ["b"] * 6, patient=patients_of(3, 3, 2, 2, 2))
-    message = data.refused(path="somewhere")
-    assert message.startswith(
-        "cohort.path = somewhere: a has too few patients: 2, where 3 parts need one each;"
-    )
-    assert "cohort.partition=equal" in message
-
-
 def test_named_hospitals_may_be_dealt_out_anew() -> None:
     placement = named().placed(partition="equal", hospitals=3)
     assert placement.hospitals == ("hospital-01", "hospital-02", "hospital-03")
@@ -499,16 +457,6 @@ def test_named_hospitals_may_be_dealt_out_anew() -> None:
 
 
 # Parts that the files name.
-
-
-def test_a_patient_in_two_named_parts_is_refused() -> None:
-    parts = [PARTS[index % 3] for index in range(30)]
-    patients = patients_of(2, *[1] * 28)
-    message = images(30, patient=patients, part=parts).refused(hospitals=2, path="here")
-    assert message == (
-        "cohort.path = here: patients in more than one part: 1 (p0 in train and validation); "
-        "cohort.shares=[0.6, 0.2, 0.2] splits all anew by patient"
-    )
 
 
 def test_shares_split_anew_whatever_the_files_say() -> None:
@@ -537,58 +485,10 @@ def test_identical_images_in_two_named_parts_are_told() -> None:
         assert "pictures that occur in more than one part: 1" in placement.notes
 
 
-def test_a_named_hospital_without_a_part_is_refused() -> None:
-    parts = ["train"] * 10 + [PARTS[index % 3] for index in range(20)]
-    message = named(part=parts).refused(path="here")
-    assert message.startswith("cohort.path = here: Bern has no validation and no test images;")
-    assert "cohort.shares=[0.6, 0.2, 0.2]" in message
-
-
-# Refusals of what cannot be dealt out.
-
-
-def test_nothing_is_refused() -> None:
-    assert images(0).refused(hospitals=2, path="here") == (
-        "cohort.path = here: no image; give a path that holds some"
-    )
-
-
-@pytest.mark.parametrize("rule", [None, "equal", "patients", "dirichlet"])
-def test_the_number_of_hospitals_must_be_said(rule: str | None) -> None:
-    message = images(30, [0, 1] * 15).refused(partition=rule)
-    assert message == "cohort.hospitals: the files name no hospital; say how many to simulate, such as 6"
-
-
-def test_more_hospitals_than_patients_can_fill_are_refused() -> None:
-    data = images(60, patient=patients_of(*[3] * 20))
-    assert data.refused(hospitals=7) == (
-        "cohort.hospitals = 7: each of 7 hospitals needs 3 of 20 patients; give at most 6 hospitals"
-    )
-    assert len(data.placed(hospitals=6, partition="patients").hospitals) == 6
-    small_test = images(30, part=["train"] * 20 + ["validation"] * 6 + ["test"] * 4)
-    message = small_test.refused(hospitals=5)
-    assert message.endswith("each of 5 hospitals needs images of every part; give at most 4 hospitals")
-    assert len(small_test.placed(hospitals=4).hospitals) == 4
-
-
-def test_sizes_must_be_there_and_agree() -> None:
-    data = images(60)
-    assert data.refused(partition="sizes").startswith("cohort.sizes: missing; give a relative size")
-    message = data.refused(partition="sizes", sizes=[1, 2], hospitals=3)
-    assert message.startswith("cohort.hospitals = 3: cohort.sizes is for 2;")
-    assert data.refused(partition="sizes", sizes=[1] * 21).startswith("cohort.sizes = (1.0, 1.0, ")
-    message = data.refused(partition="sizes", sizes=[1, 1000])
-    assert "hospital-01 has too few images: 0, where 3 parts need one each;" in message
-    assert "less unequal sizes" in message
-    assert "(and so for 1 more)" in data.refused(partition="sizes", sizes=[1, 1, 1000])
-
-
 def test_sizes_within_given_parts() -> None:
     data = images(100, part=["train"] * 60 + ["validation"] * 20 + ["test"] * 20)
     counts = table(data.placed(partition="sizes", sizes=[3, 1, 1]))
     assert counts.tolist() == [[36, 12, 12], [12, 4, 4], [12, 4, 4]]
-    message = data.refused(partition="sizes", sizes=[50, 1, 1])
-    assert message.startswith("cohort.sizes = (50.0, 1.0, 1.0): hospital-02 has no ")
 
 
 # Dirichlet.
@@ -649,14 +549,6 @@ def test_dirichlet_keeps_patients_together_and_fills_every_hospital(data: Data, 
     check_everything(data, placement, data.groups())
 
 
-def test_dirichlet_is_refused_where_it_cannot_be() -> None:
-    message = images(40).refused(partition="dirichlet", hospitals=2)
-    assert message.startswith("cohort.partition = dirichlet: it skews classes, but the targets are masks;")
-    message = images(90, [0, 1] * 45).refused(partition="dirichlet", hospitals=20, alpha=0.01)
-    assert message.startswith("cohort.alpha = 0.01: 100 draws left some of 20 hospitals with too few images")
-    assert message.endswith("give a larger alpha or fewer hospitals")
-
-
 # A hospital for each value of a feature.
 
 
@@ -691,30 +583,78 @@ def test_a_patient_with_several_values_goes_where_most_images_are() -> None:
     )
 
 
-def test_a_feature_that_is_not_there_is_refused() -> None:
-    data = with_feature([1.0] * 8 + [None, float("nan")])
-    assert data.refused(partition="feature", feature="coil") == (
-        "cohort.feature = coil: 10 of 10 images do not have it, such as 00000.png; "
-        "choose one of those in the files: other, scanner"
-    )
-    assert data.refused(partition="feature").startswith("cohort.feature = None: 10 of 10")
-    assert "2 of 10 images do not have it, such as 00008.png" in data.refused(
-        partition="feature", feature="scanner"
-    )
-    assert images(9).refused(partition="feature", feature="coil").endswith("there is none")
+# Refusals: what is said first, and the way out.
+
+FEATURE = {"partition": "feature", "feature": "scanner"}
+THIRDS = [PARTS[index % 3] for index in range(30)]
+TWENTY = images(60, patient=patients_of(*[3] * 20))
+UNEVEN = images(30, part=["train"] * 20 + ["validation"] * 6 + ["test"] * 4)
+HALF_NAMED = images(10, hospital=["a"] * 7 + [None] * 3)
+GAPS = with_feature([1.0] * 8 + [None, float("nan")])
+ASK = "cohort.hospitals: the files name no hospital; say how many to simulate, such as 6"
+ANEW = "cohort.shares=[0.6, 0.2, 0.2] splits all anew by patient"
+REFUSED: list[tuple[Data, dict[str, Any], str, str]] = [
+    (images(0), {"hospitals": 2}, "cohort.path = here: no image", "give a path that holds some"),
+    *((images(30, [0, 1] * 15), {"partition": rule}, ASK, "such as 6")
+      for rule in (None, "equal", "patients", "dirichlet")),
+    (TWENTY, {"hospitals": 7},
+     "cohort.hospitals = 7: each of 7 hospitals needs 3 of 20 patients;", "give at most 6 hospitals"),
+    (UNEVEN, {"hospitals": 5}, "cohort.hospitals = 5: each of 5 hospitals needs images of every part;",
+     "give at most 4 hospitals"),
+    (named(), {"hospitals": 3},
+     "cohort.hospitals = 3: the files name 2 (Aarhus, Bern);", "cohort.partition=equal"),
+    (HALF_NAMED, {}, "cohort.partition = given: 3 of 10 images name no hospital, such as 00007.png;",
+     "cohort.partition=equal"),
+    (images(10), {"partition": "given"}, "cohort.partition = given: 10 of 10", "cohort.partition=equal"),
+    (images(12, hospital=["a"] * 6 + ["b"] * 6, patient=patients_of(3, 3, 2, 2, 2)), {},
+     "cohort.path = here: a has too few patients: 2, where 3 parts need one each;", "cohort.partition=equal"),
+    (images(30, patient=patients_of(2, *[1] * 28), part=THIRDS), {"hospitals": 2},
+     "cohort.path = here: patients in more than one part: 1 (p0 in train and validation);", ANEW),
+    (named(part=["train"] * 10 + THIRDS[:20]), {},
+     "cohort.path = here: Bern has no validation and no test images;", "cohort.shares=[0.6, 0.2, 0.2]"),
+    (images(60), {"partition": "sizes"}, "cohort.sizes: missing;", "give a relative size"),
+    (images(60), {"partition": "sizes", "sizes": [1, 2], "hospitals": 3},
+     "cohort.hospitals = 3: cohort.sizes is for 2;", "give"),
+    (images(60), {"partition": "sizes", "sizes": [1] * 21}, "cohort.sizes = (1.0, 1.0, ", "at most 20"),
+    (images(60), {"partition": "sizes", "sizes": [1, 1000]},
+     "cohort.sizes = (1.0, 1000.0): hospital-01 has too few images: 0, where 3 parts need one each",
+     "less unequal sizes"),
+    (images(60), {"partition": "sizes", "sizes": [1, 1, 1000]}, "cohort.sizes", "(and so for 1 more)"),
+    (images(100, part=["train"] * 60 + ["validation"] * 20 + ["test"] * 20),
+     {"partition": "sizes", "sizes": [50, 1, 1]},
+     "cohort.sizes = (50.0, 1.0, 1.0): hospital-02 has no ", "less unequal sizes"),
+    (images(40), {"partition": "dirichlet", "hospitals": 2},
+     "cohort.partition = dirichlet: it skews classes, but the targets are masks;", ";"),
+    (images(90, [0, 1] * 45), {"partition": "dirichlet", "hospitals": 20, "alpha": 0.01},
+     "cohort.alpha = 0.01: 100 draws left some of 20 hospitals with too few images",
+     "give a larger alpha or fewer hospitals"),
+    (GAPS, FEATURE | {"feature": "coil"}, "cohort.feature = coil: 10 of 10 images do not have it, such as "
+     "00000.png;", "choose one of those in the files: other, scanner"),
+    (GAPS, {"partition": "feature"}, "cohort.feature = None: 10 of 10", "other, scanner"),
+    (GAPS, FEATURE, "cohort.feature = scanner: 2 of 10 images do not have it, such as 00008.png", ";"),
+    (images(9), FEATURE, "cohort.feature = scanner: ", "there is none"),
+    (with_feature(list(range(101)) * 3), FEATURE, "cohort.feature = scanner: 101 different values", ";"),
+    (with_feature(list("aaaaabb")), FEATURE,
+     "cohort.feature = scanner: scanner b has too few images: 2,", "another feature"),
+    (with_feature(list("aaaaaabbb"), part=[*PARTS, *PARTS, "train", "train", "test"]), FEATURE,
+     "cohort.feature = scanner: scanner b has no validation images", ";"),
+]  # fmt: skip
 
 
-def test_too_many_or_too_rare_values_are_refused() -> None:
-    wanted = {"partition": "feature", "feature": "scanner"}
-    message = with_feature(list(range(101)) * 3).refused(**wanted)
-    assert message.startswith("cohort.feature = scanner: 101 different values")
-    assert len(with_feature(list(range(100)) * 3).placed(**wanted).hospitals) == 100
-    message = with_feature(list("aaaaabb")).refused(**wanted)
-    assert message.startswith("cohort.feature = scanner: scanner b has too few images: 2,")
-    assert "another feature" in message
-    parts = [*PARTS, *PARTS, "train", "train", "test"]
-    message = with_feature(list("aaaaaabbb"), part=parts).refused(**wanted)
-    assert "scanner b has no validation images" in message
+@pytest.mark.parametrize(("data", "wanted", "said", "way_out"), REFUSED, ids=[row[2] for row in REFUSED])
+def test_what_cannot_be_dealt_out_is_refused_with_the_way_out(
+    data: Data, wanted: dict[str, Any], said: str, way_out: str
+) -> None:
+    message = data.refused(path="here", **wanted)
+    assert message.startswith(said)
+    assert way_out in message
+
+
+def test_what_a_refusal_proposes_can_be_dealt_out() -> None:
+    assert HALF_NAMED.placed(partition="equal", hospitals=2).simulated
+    assert len(TWENTY.placed(hospitals=6, partition="patients").hospitals) == 6
+    assert len(UNEVEN.placed(hospitals=4).hospitals) == 4
+    assert len(with_feature(list(range(100)) * 3).placed(**FEATURE).hospitals) == 100
 
 
 def test_a_hundred_thousand_images() -> None:

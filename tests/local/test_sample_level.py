@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Picky, blob_cohort
+from conftest import Picky, blob_cohort, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -269,7 +269,7 @@ def test_epsilon_of_a_run_is_the_closed_form(
     assert result.epsilon.image == pytest.approx(image)
     assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(4 * math.sqrt(3 * steps) / 2, 0.1))
     assert result.epsilon.intermediary == result.epsilon.hospital  # hospitals are not split
-    events = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    events = records(tmp_path / "run", "ledger.jsonl")
     assert len(events) == 3
     for event in events:
         line = json.dumps(event)

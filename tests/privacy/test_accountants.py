@@ -2,9 +2,9 @@
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
+from exact_figures import PAPER, PAPER_SPLIT, exact_delta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -44,23 +44,6 @@ def epsilon_of(events: list[Event], delta: float, accountant: Accountant, unit: 
     return seen.epsilon
 
 
-def exact_delta(mu: float, epsilon: float) -> float:
-    """The formula with 60 digits."""
-    with mpmath.workdps(60):
-        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
-        return float(mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2))
-
-
-PAPER = [
-    (0.5, 0.01, 245.6),
-    (1.0, 0.01, 72.4),
-    (1.5, 0.01, 36.9),
-    (0.3, 0.1, 597.3),
-    (0.5, 0.1, 224.7),
-    (0.7, 0.1, 119.4),
-]
-
-
 @pytest.mark.parametrize(("z", "delta", "printed"), PAPER)
 def test_the_papers_six_figures(z: float, delta: float, printed: float) -> None:
     seen = spent(rounds(z), delta)
@@ -69,10 +52,7 @@ def test_the_papers_six_figures(z: float, delta: float, printed: float) -> None:
     assert seen.covers_everything
 
 
-@pytest.mark.parametrize(
-    ("z", "v", "delta", "hospital", "intermediary"),
-    [(0.5, 15, 0.1, 45_383.5, 224.7), (1.0, 12, 0.01, 7_478.2, 72.4)],
-)
+@pytest.mark.parametrize(("z", "v", "delta", "hospital", "intermediary"), PAPER_SPLIT)
 def test_a_hospital_of_v_intermediaries_is_protected_by_z_over_v(
     z: float, v: int, delta: float, hospital: float, intermediary: float
 ) -> None:

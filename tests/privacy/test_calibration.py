@@ -1,6 +1,7 @@
 """Noise for a target, rounds for a target: the inverse of the accountants."""
 
 import pytest
+from exact_figures import PAPER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,18 +18,8 @@ def epsilon_of(
     return figure(setting.events(z, rounds), setting.delta, unit, neighbours, setting.accountant).epsilon
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "z"),
-    [
-        (245.6, 0.01, 0.5),
-        (72.4, 0.01, 1.0),
-        (36.9, 0.01, 1.5),
-        (597.3, 0.1, 0.3),
-        (224.7, 0.1, 0.5),
-        (119.4, 0.1, 0.7),
-    ],
-)
-def test_the_papers_noise_follows_from_its_epsilon(epsilon: float, delta: float, z: float) -> None:
+@pytest.mark.parametrize(("z", "delta", "epsilon"), PAPER)
+def test_the_papers_noise_follows_from_its_epsilon(z: float, delta: float, epsilon: float) -> None:
     assert noise_for(Target(epsilon, "intermediary"), Setting(delta), 100) == pytest.approx(z, rel=1e-3)
 
 

@@ -4,6 +4,7 @@ import math
 
 import mpmath
 import pytest
+from exact_figures import exact_delta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -16,13 +17,6 @@ from silodp.privacy.gaussian import (
     log_normal,
     mixture_epsilon,
 )
-
-
-def exact_delta(mu: float, epsilon: float) -> float:
-    """The formula with 60 digits."""
-    with mpmath.workdps(60):
-        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
-        return float(mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2))
 
 
 @settings(max_examples=50, deadline=None)

@@ -2,13 +2,14 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import assert_same_files, blob_cohort, killed_run, records, without_seconds
 from safetensors.torch import load_file
 from torch import nn
 
@@ -27,17 +28,6 @@ METRIC_KEYS = {
 }  # fmt: skip
 
 
-def lines(folder: Path, name: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
-def without_seconds(folder: Path) -> list[dict]:
-    return [
-        {key: value for key, value in line.items() if not key.endswith("seconds")}
-        for line in lines(folder, "metrics.jsonl")
-    ]
-
-
 def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     seen = []
     result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=seen.append)
@@ -46,7 +36,7 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
         "experiment.toml", "cohort.json", "metrics.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt",
         "model.safetensors", "model-best.safetensors", "versions.json", "MODEL_CARD.md",
     }  # fmt: skip
-    rounds = lines(result.folder, "metrics.jsonl")
+    rounds = records(result.folder)
     assert [line["round"] for line in rounds] == [1, 2, 3] == [line["round"] for line in seen]
     assert set(rounds[0]) >= METRIC_KEYS
     assert set(rounds[0]["validation"]["hospitals"]) == {"hospital-0", "hospital-1", "hospital-2"}
@@ -65,7 +55,7 @@ def test_both_epsilons_are_the_closed_form(experiment: Experiment, cohort: Cohor
     assert result.epsilon.intermediary == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.5, 0.1))
     assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.25, 0.1))
     assert result.epsilon.covers_everything
-    per_round = [line["epsilon"]["hospital"] for line in lines(result.folder, "metrics.jsonl")]
+    per_round = [line["epsilon"]["hospital"] for line in records(result.folder)]
     assert per_round == sorted(per_round)
 
 
@@ -77,8 +67,7 @@ def test_the_written_experiment_gives_the_same_result_again(tmp_path: Path) -> N
     one = train(first, out=tmp_path / "one", device="cpu")
     two = train(Experiment.load(one.folder / "experiment.toml"), out=tmp_path / "two", device="cpu")
     assert without_seconds(one.folder) == without_seconds(two.folder)
-    for name in ("ledger.jsonl", "model.safetensors", "experiment.toml"):
-        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes()
+    assert_same_files(one.folder, two.folder, "ledger.jsonl", "model.safetensors", "experiment.toml")
     other = train(first.change(seed=4), out=tmp_path / "other", device="cpu")
     assert (one.folder / "ledger.jsonl").read_bytes() != (other.folder / "ledger.jsonl").read_bytes()
 
@@ -117,7 +106,7 @@ def test_participation_keeps_noise_whoever_comes(
         privacy__noise_multiplier=5.0,  # small ε are quick to account for
     )
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    rounds = lines(result.folder, "metrics.jsonl")
+    rounds = records(result.folder)
     for line in rounds:
         assert line["noise_std"] == pytest.approx(5.0 * 0.5 / (expected * 2), rel=1e-5)
     if rule == "fraction":
@@ -134,7 +123,7 @@ def test_a_hospital_with_a_broken_update_is_named_and_the_run_goes_on(
     assert (
         "hospital-1: 2 of 2 intermediaries failed or gave NaN or infinity and count as nothing" in caplog.text
     )
-    assert lines(result.folder, "metrics.jsonl")[0]["absent"] == {}
+    assert records(result.folder)[0]["absent"] == {}
     assert all(bool(torch.isfinite(p).all()) for p in result.model.parameters())
 
 
@@ -143,7 +132,7 @@ def test_the_first_round_of_an_adaptive_rule_only_measures(
 ) -> None:
     changed = experiment.change(intermediaries__rule="adaptive", intermediaries__count=1, rounds=1)
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    (line,) = lines(result.folder, "metrics.jsonl")
+    (line,) = records(result.folder)
     assert not line["applied"]
     assert not result.epsilon.covers_everything
     assert any("un-noised" in note for note in result.summary["not_covered_by_epsilon"])
@@ -164,7 +153,7 @@ def test_v_is_capped_where_data_ends_and_log_and_metrics_say_so(
         intermediaries__min_samples=4,
     )
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    for line in lines(result.folder, "metrics.jsonl"):
+    for line in records(result.folder):
         assert line["intermediaries"] == 12 // 4  # the closed form would be sqrt(9·√30347/3) = 22
         assert line["intermediaries_capped"]
     assert caplog.text.count("v is capped at 3") == 1
@@ -201,9 +190,27 @@ def test_a_release_drawn_before_the_crash_is_not_counted_or_drawn_twice(
         patch.setattr(RunFolder, "save_checkpoint", crash_before_round_two_is_saved)
         with pytest.raises(OSError, match="stops here"):
             train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert len(lines(tmp_path / "run", "ledger.jsonl")) == 4
+    assert len(records(tmp_path / "run", "ledger.jsonl")) == 4
     resume(tmp_path / "run", cohort=cohort, device="cpu")
-    assert (tmp_path / "run/ledger.jsonl").read_bytes() == (whole.folder / "ledger.jsonl").read_bytes()
+    assert_same_files(tmp_path / "run", whole.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "killed_at"),
+    [
+        ({"rounds": 6, "checkpoint_every": 3}, 5),  # rounds 4 and 5 are done again, and ε counts them once
+        ({"rounds": 4, "participation__members": 2, "server__optimizer": "fedadam"}, 2),
+    ],
+)
+def test_a_killed_run_resumes_to_the_same_end(
+    changes: dict[str, Any], killed_at: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    changed = experiment.change(**changes)
+    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
+    killed_run(changed, killed_at, cohort=cohort, out=tmp_path / "run")
+    resume(tmp_path / "run", cohort=cohort, device="cpu")
+    assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
+    assert_same_files(tmp_path / "run", whole.folder)
 
 
 def test_resuming_a_finished_run_changes_nothing(
@@ -230,42 +237,6 @@ def test_resuming_with_other_data_or_settings_is_refused(
         resume(first.folder, cohort=cohort, device="cpu")
 
 
-@pytest.mark.parametrize("kept", [0, 1, 4])
-def test_a_ledger_whose_end_was_cut_off_is_refused(
-    kept: int, experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    """A hash chain cannot see a missing tail; the checkpoint remembers it, or ε would shrink."""
-    folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
-    whole = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
-    (folder / "ledger.jsonl").write_text("".join(whole[:kept]))
-    with pytest.raises(InputError, match="missing at the end"):
-        resume(folder, cohort=cohort, device="cpu")
-
-
-def test_targets_of_the_other_task_are_refused(experiment: Experiment, tmp_path: Path) -> None:
-    classes = Cohort.from_tensors({"a": (torch.randn(20, 1, 16, 16), torch.arange(20) % 2)})
-    with pytest.raises(InputError, match=r"task = segmentation: the targets have shape \(12,\)"):
-        train(experiment, cohort=classes, out=tmp_path / "run", device="cpu")
-
-
-def test_epsilon_of_a_round_redone_does_not_count_later_rounds(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    """With checkpoint_every = 3 and a stop after round 5, rounds 4 and 5 are done again."""
-
-    def stop(record: dict) -> None:
-        if record["round"] == 5:
-            raise KeyboardInterrupt
-
-    changed = experiment.change(rounds=6, checkpoint_every=3)
-    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
-    with pytest.raises(KeyboardInterrupt):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=stop)
-    resume(tmp_path / "run", cohort=cohort, device="cpu")
-    assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
-    assert (tmp_path / "run/ledger.jsonl").read_bytes() == (whole.folder / "ledger.jsonl").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -273,12 +244,22 @@ def test_epsilon_of_a_round_redone_does_not_count_later_rounds(
         ("checkpoint.pt", b"garbage", "not a checkpoint"),
         ("metrics.jsonl", b"garbage\n", "line 1: damaged"),
         ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),
+        *(("ledger.jsonl", kept, "missing at the end") for kept in (0, 1, 4)),
     ],
 )
 def test_files_that_were_harmed_are_named(
-    name: str, content: bytes | None, message: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
+    name: str,
+    content: bytes | int | None,
+    message: str,
+    experiment: Experiment,
+    cohort: Cohort,
+    tmp_path: Path,
 ) -> None:
+    """A number is how many lines are kept: a hash chain cannot see that its end is cut off, the checkpoint
+    remembers it, or ε would shrink."""
     folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    if isinstance(content, int):
+        content = b"".join((folder / name).read_bytes().splitlines(keepends=True)[:content])
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         resume(folder, cohort=cohort, device="cpu")
@@ -301,7 +282,7 @@ def test_one_hospitals_failure_does_not_break_the_others(
     monkeypatch.setattr(Hospital, "answer", fails)
     result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
     assert "hospital-2 failed: out of memory" in caplog.text
-    assert lines(result.folder, "metrics.jsonl")[0]["absent"] == {"hospital-2": "it did not answer"}
+    assert records(result.folder)[0]["absent"] == {"hospital-2": "it did not answer"}
 
 
 def test_fednova_weighs_steps_that_differ(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
@@ -339,7 +320,7 @@ def test_preconditioned_rounds_have_a_clip_bound_of_their_own(
         rounds=4, server__optimizer="dp2-rmsprop", server__interval=2, privacy__noise_multiplier=1e-3
     )
     result = train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
-    bounds = [line["clip_bound"] for line in lines(result.folder, "metrics.jsonl")]
+    bounds = [line["clip_bound"] for line in records(result.folder)]
     assert bounds[2] == bounds[0] == 0.5  # each phase begins where the experiment says
     assert bounds[3] > bounds[2]  # and follows its own, far larger norms
 
@@ -348,7 +329,7 @@ def test_without_diagnostics_nothing_un_noised_is_recorded(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     result = train(experiment.change(diagnostics=False), cohort=cohort, out=tmp_path / "run", device="cpu")
-    for line in lines(result.folder, "metrics.jsonl"):
+    for line in records(result.folder):
         assert {line[key] for key in ("xi", "phi", "lambda", "cosine_std", "train_loss")} == {None}
     assert not any("lambda" in note for note in result.summary["not_covered_by_epsilon"])
 
@@ -360,19 +341,6 @@ def test_your_model_is_not_changed_by_training_it(
     before = model.weight.detach().clone()
     train(experiment, cohort=cohort, model=model, out=tmp_path / "run", device="cpu")
     torch.testing.assert_close(model.weight.detach(), before)
-
-
-def test_one_validation_image_is_refused_where_batchnorm_cannot_use_it(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    first = cohort.hospitals[0]
-    lonely = replace(first, validation=first.validation[:1])
-    deep = experiment.change(
-        model__norm="batch", model__levels=4
-    )  # at whose bottom an image of 16² is one pixel
-    with pytest.raises(InputError, match="cannot train on 1 images"):
-        train(deep, cohort=Cohort("one", (lonely,)), out=tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
@@ -426,27 +394,47 @@ def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:
     assert set(result.test) == {"auc", "accuracy", "sensitivity", "specificity", "f1"}
 
 
+def lonely(cohort: Cohort) -> Cohort:
+    """One hospital, with one validation image."""
+    first = cohort.hospitals[0]
+    return Cohort("one", (replace(first, validation=first.validation[:1]),))
+
+
+def classes(_: Cohort) -> Cohort:
+    return Cohort.from_tensors({"a": (torch.randn(20, 1, 16, 16), torch.arange(20) % 2)})
+
+
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("changes", "data", "model", "message"),
     [
-        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
-        (nn.Conv2d(3, 1, 1), "cannot train on 2 images of shape"),
-        (nn.Conv2d(1, 2, 1), "output has shape"),
+        ({}, classes, None, r"task = segmentation: the targets have shape \(12,\)"),
+        # At the bottom of four levels an image of 16² is one pixel.
+        ({"model__norm": "batch", "model__levels": 4}, lonely, None, "cannot train on 1 images"),
+        ({}, None, nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
+        ({}, None, nn.Conv2d(3, 1, 1), "cannot train on 2 images of shape"),
+        ({}, None, nn.Conv2d(1, 2, 1), "output has shape"),
+        ({"intermediaries__count": 7}, None, None,
+         r"intermediaries.count = 7: hospital-0 has 12 training images"),
+        ({"participation__members": 4}, None, None,
+         r"participation\.members = 4: the cohort has 3 hospitals"),
+        ({"budget": {"epsilon": 1.0}}, None, None,
+         r"budget\.epsilon = 1: one round costs ε = .* 3 rounds need 3\.76"),
+        ({"privacy__noise_multiplier": 0.0, "budget": {"epsilon": 1e6}}, None, None,
+         r"set privacy\.noise_multiplier"),
     ],
-)
-def test_models_that_do_not_fit_are_refused_before_a_folder_is_made(
-    model: nn.Module, message: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
+)  # fmt: skip
+def test_what_cannot_train_is_refused_before_a_folder_is_made(
+    changes: dict[str, Any],
+    data: Callable[[Cohort], Cohort] | None,
+    model: nn.Module | None,
+    message: str,
+    experiment: Experiment,
+    cohort: Cohort,
+    tmp_path: Path,
 ) -> None:
+    given = data(cohort) if data else cohort
     with pytest.raises(InputError, match=message):
-        train(experiment, cohort=cohort, model=model, out=tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
-
-
-def test_more_intermediaries_than_samples_are_refused(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=r"intermediaries.count = 7: hospital-0 has 12 training images"):
-        train(experiment.change(intermediaries__count=7), cohort=cohort, out=tmp_path / "run", device="cpu")
+        train(experiment.change(**changes), cohort=given, model=model, out=tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
@@ -484,10 +472,10 @@ def test_training_never_touches_the_training_images_of_who_does_not_train(
     one = train(changed, cohort=cohort, out=tmp_path / "one", device="cpu")
     two = train(changed, cohort=strangers(cohort, 2), out=tmp_path / "two", device="cpu")
     assert without_seconds(one.folder) == without_seconds(two.folder)
-    for name in ("ledger.jsonl", "model.safetensors", "model-best.safetensors", "experiment.toml"):
-        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes(), name
+    both = ("ledger.jsonl", "model.safetensors", "model-best.safetensors", "experiment.toml")
+    assert_same_files(one.folder, two.folder, *both)
     assert one.summary["test"] == two.summary["test"]
-    for line in lines(one.folder, "metrics.jsonl"):
+    for line in records(one.folder):
         assert line["participants"] == ["hospital-0", "hospital-1"]
 
 
@@ -501,42 +489,20 @@ def test_who_does_not_train_is_validated_and_tested(experiment: Experiment, tmp_
         experiment, cohort=Cohort("two", cohort.hospitals[:2]), out=tmp_path / "alone", device="cpu"
     )
     names = {hospital.name for hospital in cohort.hospitals}
-    for line in lines(some.folder, "metrics.jsonl"):
+    for line in records(some.folder):
         assert set(line["validation"]["hospitals"]) == names
     tested = some.summary["test"]["last"]["hospitals"]
     assert set(tested) == names
     for name, metrics in alone.summary["test"]["last"]["hospitals"].items():
         assert tested[name] == metrics
     assert some.test["dice"] == pytest.approx(sum(found["dice"] for found in tested.values()) / 4)
-    assert (tmp_path / "some/model.safetensors").read_bytes() == (
-        tmp_path / "alone/model.safetensors"
-    ).read_bytes()
+    assert_same_files(some.folder, alone.folder, "model.safetensors")
     assert (some.epsilon, some.summary["delta"]) == (alone.epsilon, alone.summary["delta"])
     assert (some.summary["members"], some.summary["cohort"]["hospitals"]) == (2, 4)
     assert any(
         "2 of 4 hospitals that do not train" in note for note in some.summary["not_covered_by_epsilon"]
     )
     assert not any("do not train" in note for note in alone.summary["not_covered_by_epsilon"])
-
-
-def test_with_members_a_run_resumes_to_the_same_end(experiment: Experiment, tmp_path: Path) -> None:
-    changed = experiment.change(participation__members=2, rounds=4, server__optimizer="fedadam")
-    cohort = blob_cohort(3)
-    whole = train(changed, cohort=cohort, out=tmp_path / "whole", device="cpu")
-    with pytest.raises(Killed):
-        train(changed, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=kill_after(2))
-    resume(tmp_path / "run", cohort=cohort, device="cpu")
-    assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
-    for name in ("ledger.jsonl", "model.safetensors"):
-        assert (tmp_path / "run" / name).read_bytes() == (whole.folder / name).read_bytes()
-
-
-def test_more_members_than_hospitals_are_refused_before_a_folder_is_made(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=r"participation\.members = 4: the cohort has 3 hospitals"):
-        train(experiment.change(participation__members=4), cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_hospital_that_only_lends_images_may_have_one_to_train_on(
