@@ -205,8 +205,8 @@ def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[Found]) -> 
         known = {z: value for z, value in paper.items() if value is not None}
         name = f"{'with' if split else 'without'} intermediaries"
         lines += [
-            Line([*ours], [*ours.values()], f"{marker}-", colour, name),
-            Line([*known], [*known.values()], f"{marker}:", colour, f"{name}, the paper", hollow=True),
+            Line(ours.items(), f"{marker}-", colour, name),
+            Line(known.items(), f"{marker}:", colour, f"{name}, the paper", hollow=True),
         ]
     for scores, name, dashes in (
         (_scores(found, CONTROL), "control: one small batch, no noise", "-."),
@@ -216,7 +216,7 @@ def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[Found]) -> 
             levels.append(Level(_mean(scores)[0], name, dashes))
     if every := _scores(found):
         levels.append(Level(_mean(every)[1], "a blind guess", ":"))
-    lowest = min([0.0, *(y for line in lines for y in line.y), *(level.y for level in levels)])
+    lowest = min([0.0, *(y for line in lines for _, y in line.points), *(level.y for level in levels)])
     panel = Panel(
         "noise multiplier z (more noise →)",
         "SSIM of reconstruction and image\n(1 = the image itself, lower is more private)",

@@ -249,8 +249,8 @@ def _picture(plan: Plan, found: Sequence[Found], rows: Sequence[Row], title: str
         style, colour = marker + ("--" if row.variant else "-"), WITH if row.split else WITHOUT
         means = {z: mean_test(runs, metric) for z in plan.noise if (runs := row.of(found, z))}
         known = {z: values[0] for z in plan.noise if (values := row.paper(z))}
-        ours.append(Line([*means], [*means.values()], style, colour, row.name))
-        paper.append(Line([*known], [*known.values()], style, colour, hollow=True))
+        ours.append(Line(means.items(), style, colour, row.name))
+        paper.append(Line(known.items(), style, colour, hollow=True))
     x, y = "noise multiplier z (more noise →)", f"test {METRIC_NAMES[metric]} (higher is better)"
     panels = [
         Panel(x, y, ours, title="these runs", ticks=plan.noise),

@@ -190,8 +190,7 @@ def _picture(found: Sequence[Found], values: Values, fits: Sequence[Fits]) -> Pi
         symbol, lines = quantity.symbol, []
         for how, marker in ((FIRST, "s"), (MEAN, "o")):
             points = values.get((how, quantity.key), [])
-            x, y = [v for v, _ in points], [value for _, value in points]
-            lines.append(Line(x, y, marker, WITH, f"measured, {how}", hollow=how == FIRST))
+            lines.append(Line(points, marker, WITH, f"measured, {how}", hollow=how == FIRST))
         ours = next(one for one in fits if one.quantity is quantity and one.measured == MEAN)
         best = f"best power: v^{ours.free.power:.2f}".replace("-", "−")
         for law, style, colour, name, of in (
@@ -200,7 +199,8 @@ def _picture(found: Sequence[Found], values: Values, fits: Sequence[Fits]) -> Pi
         ):
             if not math.isnan(law.factor):
                 well = "" if math.isnan(law.r2) else f", {of} = {law.r2:.2f}"
-                lines.append(Line(along.tolist(), law(along).tolist(), style, colour, name + well))
+                points = list(zip(along.tolist(), law(along).tolist(), strict=True))
+                lines.append(Line(points, style, colour, name + well))
         panels.append(
             Panel(
                 "intermediaries a hospital, v (log scale)",

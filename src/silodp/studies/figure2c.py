@@ -143,13 +143,13 @@ def _picture(plan: Plan, both: Sequence[Pair]) -> Picture:
     metric, lines = plan.metrics[0], []
     for word, colour, style in (("without", WITHOUT, "o--"), ("with", WITH, "^-")):
         means = _means(both, metric, word)
-        lines.append(Line([*means], [*means.values()], style, colour, f"{word} intermediaries"))
+        lines.append(Line(means.items(), style, colour, f"{word} intermediaries"))
         points = [(pair.key, one.test(metric)) for pair in both for one in pair.runs(word)]
         if len(plan.seeds) > 1:
-            lines.append(Line([n for n, _ in points], [y for _, y in points], style[0], colour, faint=True))
+            lines.append(Line(points, style[0], colour, faint=True))
         if values := table1(plan.task, "fedavg", plan.noise[0], word == "with"):
             label, number = f"{word}, the paper (its table 1)", printed()["table1"][plan.task]["hospitals"]
-            lines.append(Line([number], [values[0]], "s", colour, label, hollow=True))
+            lines.append(Line([(number, values[0])], "s", colour, label, hollow=True))
     name = METRIC_NAMES[metric]
     panel = Panel(
         "hospitals that train, N",

@@ -131,14 +131,13 @@ def _picture(plan: Plan, found: Sequence[Found]) -> Picture:
     lines, levels = [], []
     for z, (colour, style) in zip(plan.noise, _LOOKS[-len(plan.noise) :], strict=True):
         for one in select(found, z=z):
-            rounds, counts = zip(
-                *((line["round"], line["intermediaries"]) for line in one.rounds), strict=True
-            )
-            lines.append(Line(rounds, counts, style, colour, f"z = {z:g}"))
-            if capped := [line for line in one.rounds if line["intermediaries_capped"]]:
+            rounds = [
+                (line["round"], line["intermediaries"], line["intermediaries_capped"]) for line in one.rounds
+            ]
+            lines.append(Line([(number, v) for number, v, _ in rounds], style, colour, f"z = {z:g}"))
+            if capped := [(number, v) for number, v, is_capped in rounds if is_capped]:
                 label = "capped: the smallest hospital has no images for more"
-                x, y = [line["round"] for line in capped], [line["intermediaries"] for line in capped]
-                lines.append(Line(x, y, "o", ORANGE, label, hollow=True))
+                lines.append(Line(capped, "o", ORANGE, label, hollow=True))
         if runs := select(found, z=z):
             v = expected(runs[0])
             levels.append(Level(v, f"closed form v* = √(z√d/N) at z = {z:g}: {v:.1f}", ":", colour))

@@ -256,13 +256,15 @@ def _picture(plan: Plan, start: float | None, trained: Sequence[Found]) -> Pictu
             points = {0.0: start, **points}
         every = {places[asked]: value for asked, value in points.items()}
         lines += [
-            Line([*every], [*every.values()], f"{words.style[0]}:", words.colour),
-            Line([*inner], [*inner.values()], words.style, words.colour, label),
+            Line(every.items(), f"{words.style[0]}:", words.colour),
+            Line(inner.items(), words.style, words.colour, label),
         ]
         if several:
-            own = select(trained, method=method)
-            x = [places[float(one.cell.columns["epsilon_asked"])] for one in own]
-            lines.append(Line(x, [one.test(metric) for one in own], ".", words.colour, faint=True))
+            each = [
+                (places[float(one.cell.columns["epsilon_asked"])], one.test(metric))
+                for one in select(trained, method=method)
+            ]
+            lines.append(Line(each, ".", words.colour, faint=True))
     names = {0.0: "0\nnothing trained", math.inf: "∞\nno noise"}
     panel = Panel(
         "ε of a hospital (less is more private)",

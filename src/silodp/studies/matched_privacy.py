@@ -187,7 +187,7 @@ def _picture(plan: Plan, rows: Sequence[Runs]) -> Picture:
         lines = []
         for optimizer, (colour, style) in _LINES.items():
             means = {row.v: mean_test(row.runs, metric) for row in here if row.method == METHODS[optimizer]}
-            lines.append(Line([*means], [*means.values()], style, colour, METHODS[optimizer]))
+            lines.append(Line(means.items(), style, colour, METHODS[optimizer]))
         spent = epsilon([one for row in here for one in row.runs], "hospital")
         panels.append(
             Panel(
@@ -201,7 +201,7 @@ def _picture(plan: Plan, rows: Sequence[Runs]) -> Picture:
             )
         )
     title = "All points of a panel protect a hospital equally well: does splitting it help?"
-    return Picture(panels, (4 * len(plan.noise) + 1.5, 4.4), title, legends=5)
+    return Picture(panels, (4 * len(plan.noise) + 1.5, 4.4), title)
 
 
 MATCHED = Study(

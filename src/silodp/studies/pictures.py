@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -35,8 +35,7 @@ class Line:
         faint: behind the others, as for single seeds beside their mean.
     """
 
-    x: Sequence[float]
-    y: Sequence[float]
+    points: Collection[tuple[float, float]]
     style: str
     colour: str
     label: str = ""
@@ -147,10 +146,13 @@ def draw(picture: Picture) -> Figure:
 
 
 def _fill(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for line in panel.lines:
+        x, y = [x for x, _ in line.points], [y for _, y in line.points]
         alpha, size = (0.4, 4) if line.faint else (1, 6)
         axes.plot(
-            line.x, line.y, line.style, color=line.colour, label=line.label, alpha=alpha, markersize=size,
+            x, y, line.style, color=line.colour, label=line.label, alpha=alpha, markersize=size,
             linewidth=1.3, markerfacecolor="none" if line.hollow else line.colour,
         )  # fmt: skip
     for level in panel.levels:
@@ -170,6 +172,10 @@ def _fill(axes: Axes, panel: Panel) -> None:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
     elif panel.ticks:
         axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+    elif "x" not in panel.log:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.boxes:
+        axes.set_xlim(-0.6, len(panel.ticks) - 0.4)
     axes.grid(alpha=0.3)
 
 

@@ -135,13 +135,11 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
         for number, (measured, law, learnt) in enumerate(zip(path, drift.law, drift.learnt, strict=True), 1)
     ]
     z = plan.base.privacy.noise_multiplier
+    tables = [_runs_table(runs), _explanation(runs)] if runs else []
     return Results(
         f"Sample-level and client-level DP at the same noise multiplier, z = {z:g}",
         runs,
-        [
-            *([_runs_table(runs), _explanation(runs)] if runs else []),
-            *([_drift_table(drifts)] if drifts else []),
-        ],
+        tables + ([_drift_table(drifts)] if drifts else []),
         claims(runs, drifts),
         pictures={"drift": _picture(z, drifts)} if drifts else {},
         tables={
@@ -239,18 +237,14 @@ _TITLES = {
 def _picture(z: float, drifts: Sequence[Drift]) -> Picture:
     panels = []
     for drift in drifts:
-        (title, law), times, count = (
-            _TITLES[drift.level],
-            range(1, len(drift.law) + 1),
-            len(drift.repetitions),
-        )
+        (title, law), count = _TITLES[drift.level], len(drift.repetitions)
         name = f"measured drift, {count} run{'s' * (count > 1)}: fitted ∝ t^{drift.exponent:.2f}"
-        lines = [Line(times, drift.law, "-", "black", f"noise that adds up: {law} ∝ t^0.50")]
+        lines = [Line([*enumerate(drift.law, 1)], "-", "black", f"noise that adds up: {law} ∝ t^0.50")]
         lines += [
-            Line(times, path, "o", BLUE, "" if number else name, faint=True)
+            Line([*enumerate(path, 1)], "o", BLUE, "" if number else name, faint=True)
             for number, path in enumerate(drift.repetitions)
         ]
-        lines.append(Line(times, drift.learnt, "--", GREEN, "how far training without noise went"))
+        lines.append(Line([*enumerate(drift.learnt, 1)], "--", GREEN, "how far training without noise went"))
         label = "distance between two models (L2 norm)"
         panels.append(Panel(f"{drift.over} t", label, lines, title=title, y_range=None, log="xy"))
     return Picture(

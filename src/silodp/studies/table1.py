@@ -78,12 +78,12 @@ def _picture(plan: Plan, found: Sequence[Found]) -> Picture:
             paper = {z: table1(plan.task, optimizer, z, word == "with") for z in plan.noise}
             known = {z: values[0] for z, values in paper.items() if values}
             lines += [
-                Line([*ours], [*ours.values()], "o-", colour, f"{word} intermediaries"),
-                Line([*known], [*known.values()], "s:", colour, f"{word}, the paper", hollow=True),
+                Line(ours.items(), "o-", colour, f"{word} intermediaries"),
+                Line(known.items(), "s:", colour, f"{word}, the paper", hollow=True),
             ]
             if seeds:
                 each = [(z, one.test(metric)) for z in ours for one in runs[z]]
-                lines.append(Line([z for z, _ in each], [y for _, y in each], ".", colour, faint=True))
+                lines.append(Line(each, ".", colour, faint=True))
         plain = select(found, method=name, z=0.0)
         panels.append(
             Panel(

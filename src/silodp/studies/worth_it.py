@@ -254,13 +254,13 @@ def _picture(plan: Plan, homes: Sequence[AtHome]) -> Picture:
     metric, by_number = METRIC_NAMES[plan.metrics[0]], _by_number(homes)
     models = []
     for model, (name, colour, style) in LINES.items():
-        means = [defined_mean(home.score(model) for home in own) for own in by_number.values()]
-        models.append(Line([*by_number], means, style, colour, name))
+        means = [(n, defined_mean(home.score(model) for home in own)) for n, own in by_number.items()]
+        models.append(Line(means, style, colour, name))
     gains = {n: _gains(own) for n, own in by_number.items()}
     each = [(n, gain) for n, own in gains.items() for gain in own]
     differences = [
-        Line([n for n, _ in each], [gain for _, gain in each], "o", BLUE, faint=True),
-        Line([*gains], [defined_mean(own) for own in gains.values()], "_", "black", "mean over hospitals"),
+        Line(each, "o", BLUE, faint=True),
+        Line([(n, defined_mean(own)) for n, own in gains.items()], "D", "black", "their mean", hollow=True),
     ]
     x, ticks = "hospitals that train, N", [*by_number]
     panels = [
