@@ -12,6 +12,8 @@ import pytest
 import silodp
 from silodp.cohorts.kinds import StoredCohort
 from silodp.experiment import PRESETS, RULES, Experiment, preset_names
+from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
 
 ROOT = Path(__file__).parents[1]
 README, START, EXTEND = (
@@ -61,8 +63,9 @@ def own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_example_of_an_extension_is_run_below() -> None:
     assert [
-        [words in code for words in (*RUNS, "(FileCohort)")].count(True) for code in examples(EXTEND)
-    ] == [1] * 6
+        [words in code for words in (*RUNS, "(FileCohort)", "study.Study(")].count(True)
+        for code in examples(EXTEND)
+    ] == [1] * 7
 
 
 @pytest.mark.usefixtures("own_rules")
@@ -81,6 +84,15 @@ def test_an_own_object_runs(
     exec(code.replace('["rounds=2"', SMALL), {"__name__": "readme"})
     assert written in (tmp_path / "runs/demo-1/experiment.toml").read_text()
     assert (capsys.readouterr().out.count("bytes") == 12) == (words == "(InProcess)")  # six hospitals, twice
+
+
+def test_an_own_study_runs(tmp_path: Path) -> None:
+    found: dict[str, Any] = {"__name__": "readme"}
+    exec(example(EXTEND, "study.Study("), found)
+    folder = run_study(found["EPOCHS"], make_plan("prostate", "smoke"), tmp_path, jobs=1, device="cpu")
+    text = (folder / "table.md").read_text()
+    assert "| Two epochs have a higher Dice than one |" in text
+    assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
 
 
 @pytest.mark.usefixtures("own_rules")

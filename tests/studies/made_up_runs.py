@@ -1,8 +1,8 @@
-"""Runs written by hand, for sentences that must follow from numbers in both directions."""
+"""Studies at their smallest, and runs written by hand for claims that must follow in both directions."""
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,10 +12,13 @@ from matplotlib.figure import Figure
 
 from silodp.files import to_json
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.studies import output
+from silodp.studies import output, pictures, study_named
+from silodp.studies.claims import Claim
+from silodp.studies.planning import make_plan
+from silodp.studies.running import run_study
 from silodp.studies.study import Cell, Found, Plan, Study
 
-output.DPI = 30  # every picture is drawn, and none looked at: coarse ones will do
+pictures.DPI = 30  # every picture is drawn, and none looked at: coarse ones will do
 
 SIZES = (40, 24, 29, 25, 40, 83)
 """Training images of made-up hospitals."""
@@ -72,6 +75,24 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
     return Found(cell, run)
 
 
+def smoke(name: str, factory: pytest.TempPathFactory) -> Path:
+    """The results of a study at its smallest, run once a session."""
+    study, out = study_named(name), shared_folder(factory)
+    if not (out / f"{name}-smoke" / "table.md").exists():
+        run_study(study, smoke_plan(name), out, jobs=1, device="cpu")
+    return out / f"{name}-smoke"
+
+
+def smoke_plan(name: str) -> Plan:
+    study = study_named(name)
+    return make_plan(study.task, "smoke", bases=study.bases, settable=study.settable, command="silodp study")
+
+
+def runs_of(name: str, factory: pytest.TempPathFactory) -> list[Found]:
+    runs = smoke(name, factory).parent / "runs"
+    return [Found(cell, runs / cell.folder_name) for cell in study_named(name).cells(smoke_plan(name))]
+
+
 def write_words(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> str:
     """Writes a study's files and gives its table.md.
 
@@ -83,18 +104,18 @@ def write_words(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> 
             self.draw_without_rendering()
 
     with mock.patch.object(Figure, "savefig", lay_out):
-        study.write(out, plan, found)
+        output.write_study(study, out, plan, found)
     return (out / "table.md").read_text()
+
+
+def holds(claims: Iterable[Claim]) -> dict[str, bool | None]:
+    """Which of them hold, by their texts."""
+    return {claim.text: claim.holds for claim in claims}
 
 
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def trained(out: Path) -> dict[Path, int]:
-    """When each run ended; a run that is trained again has another time."""
-    return {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*/summary.json")}
 
 
 def fabricate(

@@ -3,10 +3,10 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import command_line, forked
@@ -14,20 +14,26 @@ from counted_work import note
 from made_up_runs import SUMMARY, made_up
 
 from silodp import InputError
+from silodp.studies.output import Results
 from silodp.studies.planning import make_plan
 from silodp.studies.running import default_jobs, run_study
-from silodp.studies.study import Cell, Plan, Study
+from silodp.studies.study import Cell, Found, Plan, Study
 
 
-def write_seeds(out: Path, plan: Plan, found: Any) -> None:
-    (out / "table.md").write_text(" ".join(str(one.summary["seed"]) for one in found))
+def naming(_: Plan, found: Sequence[Found]) -> Results:
+    return Results(" ".join(str(one.summary["seed"]) for one in found), found)
+
+
+def written(out: Path, name: str = "counting") -> str:
+    """The seeds of which table.md tells."""
+    return (out / f"{name}-smoke" / "table.md").read_text().splitlines()[0].removeprefix("# ")
 
 
 def counting(*seeds: int) -> Study:
     def cells(plan: Plan) -> list[Cell]:
         return [plan.cell(0.5, True, seed, work=partial(note, summary=SUMMARY)) for seed in seeds]
 
-    return Study("counting", "counts", "prostate", cells, write_seeds)
+    return Study("counting", "counts", "prostate", cells, naming)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +50,7 @@ def test_a_cell_that_is_done_is_not_run_again_by_this_or_another_study(tmp_path:
     run_study(counting(0, 1), plan, tmp_path, jobs=1, resume=True)
     run_study(replace(counting(0, 1, 2), name="another"), plan, tmp_path, jobs=1)
     assert sorted(times(tmp_path).values()) == [1, 1, 1]
-    assert (tmp_path / "another-smoke" / "table.md").read_text() == "0 1 2"
+    assert written(tmp_path, "another") == "0 1 2"
 
 
 def test_other_settings_are_another_cell(plan: Plan) -> None:
@@ -71,13 +77,13 @@ def test_a_change_that_some_cells_have_no_place_for_is_taken(tmp_path: Path) -> 
     def cells(plan: Plan) -> list[Cell]:
         return [plan.cell(z, True, 0, work=partial(note, summary=SUMMARY)) for z in (0.0, 0.5)]
 
-    run_study(Study("some", "some", "prostate", cells, lambda *_: None), changed, tmp_path, jobs=1)
+    run_study(Study("some", "some", "prostate", cells, naming), changed, tmp_path, jobs=1)
 
     def unprotected(plan: Plan) -> list[Cell]:
         return cells(plan)[:1]
 
     with pytest.raises(InputError, match=r"--set clipping\.bound: none has its own in every run"):
-        run_study(Study("none", "none", "prostate", unprotected, lambda *_: None), changed, tmp_path)
+        run_study(Study("none", "none", "prostate", unprotected, naming), changed, tmp_path)
 
 
 def test_the_method_is_the_authors_and_each_cell_says_what_it_changes(plan: Plan) -> None:
@@ -136,7 +142,7 @@ def test_several_cells_at_a_time_run_in_processes_of_their_own(tmp_path: Path, p
         (failed,) = tmp_path.glob(f"runs/fedavg*-seed{seed}-*")
         (failed / "summary.json").write_text(json.dumps(SUMMARY | {"seed": seed}))
     run_study(counting(0, 13, 1, 14, 2), plan, tmp_path, jobs=2, device="cpu", resume=True)
-    assert (tmp_path / "counting-smoke" / "table.md").read_text() == "0 13 1 14 2"
+    assert written(tmp_path) == "0 13 1 14 2"
 
 
 def test_a_started_study_asks_for_resume_and_for_the_same_settings(tmp_path: Path, plan: Plan) -> None:
@@ -157,7 +163,7 @@ def test_a_started_study_may_grow(tmp_path: Path, plan: Plan) -> None:
     later = replace(plan, command="silodp study counting")
     run_study(counting(0, 1, 2), later, tmp_path, jobs=1, resume=True)
     assert sorted(times(tmp_path).values()) == [1, 1, 1]
-    assert (tmp_path / "counting-smoke" / "table.md").read_text() == "0 1 2"
+    assert written(tmp_path) == "0 1 2"
     content = json.loads((tmp_path / "counting-smoke" / "study.json").read_text())
     assert content["command"] == "silodp study counting"
     assert len(content["cells"]) == 3
@@ -190,7 +196,7 @@ def test_a_damaged_summary_is_named_before_anything_trains(tmp_path: Path, plan:
 
 def test_only_names_what_there_is(tmp_path: Path, plan: Plan) -> None:
     run_study(counting(0, 1), plan, tmp_path / "one", jobs=1, only="seed1")
-    assert (tmp_path / "one" / "counting-smoke" / "table.md").read_text() == "1"
+    assert written(tmp_path / "one") == "1"
     with pytest.raises(InputError, match=r"fedavg-z0\.5-split-seed0, fedavg-z0\.5-split-seed1"):
         run_study(counting(0, 1), plan, tmp_path, jobs=1, only="fedyogi")
 

@@ -1,71 +1,28 @@
-"""Table 1 at its smallest: every cell is there, ε are the closed forms, sentences follow from the numbers."""
+"""Table 1: every cell is there, claims follow from the numbers; and what all tables say of their runs."""
 
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, shared_folder, write_words
+from made_up_runs import made_up, rows, smoke, write_words
 
-from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.studies import study_named
-from silodp.studies.output import caution, run_rows, setting
+from silodp.studies.output import Results, caution, run_rows, setting
 from silodp.studies.paper import METHODS
 from silodp.studies.planning import make_plan
-from silodp.studies.running import run_study
 from silodp.studies.study import Found, Plan
-from silodp.studies.table1 import PROSTATE, cells, direction
+from silodp.studies.table1 import PROSTATE, cells
 
 
-@pytest.fixture(scope="module", params=["table1-prostate", "table1-ich"])
-def study(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    chosen = study_named(request.param)
-    plan = make_plan(chosen.task, "smoke", command="silodp study x")
-    return run_study(chosen, plan, shared_folder(tmp_path_factory), jobs=1, device="cpu")
-
-
-def test_every_cell_and_file(study: Path) -> None:
-    files = {path.name for path in study.iterdir()}
-    assert files == {"study.json", "results.csv", "table.md", "table1.svg", "table1.png"}
-    found = rows(study / "results.csv")
-    assert len(found) == 12  # four optimizers: no privacy, without, with
-    assert {row["method"] for row in found} == set(METHODS.values())
-    metric = "dice" if "prostate" in study.name else "auc"
-    assert all(0 <= float(row[f"test_{metric}"]) <= 1 for row in found)
-    assert (study / "table1.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_epsilons_are_the_closed_forms(study: Path) -> None:
-    """Two Gaussian rounds; with intermediaries a hospital contributes v updates in round two."""
-    prostate = "prostate" in study.name
-    z, delta = (0.5, 0.1) if prostate else (1.0, 0.01)
-    for row in rows(study / "results.csv"):
-        if float(row["z"]) == 0:
-            assert math.isinf(float(row["epsilon_hospital"]))
-            continue
-        v = int(row["v"]) if row["intermediaries"] == "with" else 1
-        whole = gaussian_epsilon(math.sqrt(1 + v**2) / z, delta)
-        assert float(row["epsilon_hospital"]) == pytest.approx(whole)
-        # Where v changed no intermediary lasted: the hospital's ε stands for it.
-        assert float(row["epsilon_intermediary"]) == pytest.approx(whole)
-
-
-def test_the_table_has_ours_beside_the_papers(study: Path) -> None:
-    text = (study / "table.md").read_text(encoding="utf-8")
-    printed = "0.225 ± 0.032 | 0.633 ± 0.047" if "prostate" in study.name else "0.680 ± 0.014 | 0.808 ± 0.008"
-    assert printed in next(line for line in text.splitlines() if line.startswith("| DP-FedAvg | "
-        + ("0.5" if "prostate" in study.name else "1")))  # fmt: skip
-    if "prostate" in study.name:  # v changed
-        assert "Counted as the paper does it would be" in text
-    header = next(line for line in text.splitlines() if line.startswith("| method"))
-    assert header.index("ε hospital") < header.index("ε intermediary")
-    for needed in (
-        "silodp study x",
-        "no ε covers these two",
-        "The hospitals are simulated",
-        "seed 0",
-    ):
-        assert needed in text
+def test_every_cell(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for name, metric in (("table1-prostate", "dice"), ("table1-ich", "auc")):
+        found = rows(smoke(name, tmp_path_factory) / "results.csv")
+        assert len(found) == 12  # four optimizers: no privacy, without, with
+        assert {row["method"] for row in found} == set(METHODS.values())
+        assert all(0 <= float(row[f"test_{metric}"]) <= 1 for row in found)
+    text = (smoke("table1-prostate", tmp_path_factory) / "table.md").read_text()
+    assert "Counted as the paper does it would be" in text  # v changed
+    assert "no ε covers these two" in text
 
 
 def fabricate(folder: Path, plan: Plan, scores: dict[tuple[bool, int], float]) -> list[Found]:
@@ -82,40 +39,30 @@ def fabricate(folder: Path, plan: Plan, scores: dict[tuple[bool, int], float]) -
     return found
 
 
-def test_the_sentence_says_which_pairs_go_against_the_paper(tmp_path: Path) -> None:
+def test_claims_are_of_each_method_beside_the_papers_gains(tmp_path: Path) -> None:
     plan = make_plan("prostate", "smoke", seeds=2)
-    good = fabricate(
-        tmp_path / "good", plan, {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): 0.3}
-    )
-    assert direction(plan, good) == (
-        "With intermediaries the Dice is at least as good in all 4 pairs, as in the paper."
-    )
-    bad = fabricate(
-        tmp_path / "bad", plan, {(False, 0): 0.5, (False, 1): 0.5, (True, 0): 0.4, (True, 1): 0.5}
-    )
-    assert "worse in 4 of 4 pairs: DP-FedAvg at z = 0.5 (-0.050)" in direction(plan, bad)
-    assert direction(plan, []) == "No pair of runs with and without intermediaries."
+    scores = {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): 0.3}
+    claims = PROSTATE.results(plan, fabricate(tmp_path / "good", plan, scores)).claims
+    assert [claim.holds for claim in claims] == [True] * 4
+    assert claims[0].measured == "1 of 1: +0.100 at z = 0.5"
+    assert claims[0].paper == "1 of 1: +0.408 at z = 0.5"
+    bad = fabricate(tmp_path / "bad", plan, scores | {(False, 0): 0.5})
+    assert [claim.holds for claim in PROSTATE.results(plan, bad).claims] == [False] * 4
+    mixed = [one for one in bad if one.cell.columns["method"] != "DP-FedAvg"]
+    assert [claim.holds for claim in PROSTATE.results(plan, mixed).claims] == [None] + [False] * 3
 
 
-def test_what_is_undefined_is_never_as_in_the_paper(tmp_path: Path) -> None:
+def test_what_is_undefined_confirms_nothing(tmp_path: Path) -> None:
     """A Dice of NaN, written as null, in one of two seeds, then in both."""
     plan = make_plan("prostate", "smoke", seeds=2)
     one = {(False, 0): 0.2, (False, 1): 0.4, (True, 0): 0.5, (True, 1): math.nan}
-    found = fabricate(tmp_path / "one", plan, one)
-    text = write_words(PROSTATE, tmp_path, plan, found)
+    text = write_words(PROSTATE, tmp_path, plan, fabricate(tmp_path / "one", plan, one))
     assert "| 0.300 ± 0.141 | 0.500 (1 of 2 seeds defined) | +0.200 |" in text
     lost = fabricate(tmp_path / "all", plan, one | {(True, 0): math.nan})
     text = write_words(PROSTATE, tmp_path, plan, lost)
     assert "| 0.300 ± 0.141 | – (0 of 2 seeds defined) | – |" in text
-    assert "as in the paper." not in text
     assert "nan" not in text
-    names = "DP-FedAvg at z = 0.5; DP-FedAdam at z = 0.5; DP-FedNova at z = 0.5; DP2-RMSProp at z = 0.5"
-    assert direction(plan, lost) == f"No pair of runs can be compared. The Dice is undefined for {names}."
-    mixed = [run for run in lost if run.cell.columns["method"] != "DP-FedAvg"]
-    mixed += [run for run in found if run.cell.columns["method"] == "DP-FedAvg"]
-    assert direction(plan, mixed).startswith(
-        "With intermediaries the Dice is at least as good in the one pair, as in the paper. The Dice is und"
-    )
+    assert {claim.holds for claim in PROSTATE.results(plan, lost).claims} == {None}
 
 
 def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
@@ -149,9 +96,10 @@ def test_versions_and_parts_are_named(tmp_path: Path) -> None:
     plan = make_plan("prostate", "smoke")
     found = [made_up(tmp_path, cell, [{}]) for cell in cells(plan)]
     made_up(tmp_path, found[0].cell, [{}], silodp="0.1.0 (abc1234+changes)")
-    assert "silodp 0.1.0, 0.1.0 (abc1234+changes)." in setting(plan, found)
-    assert "a part of the study" not in setting(plan, found)
-    part = setting(replace(plan, only="fedavg"), found)
+    results = Results("", found)
+    assert "silodp 0.1.0, 0.1.0 (abc1234+changes)." in setting(plan, results)
+    assert "a part of the study" not in setting(plan, results)
+    part = setting(replace(plan, only="fedavg"), results)
     assert "This is a part of the study: only the runs with «fedavg» in their names (--only)." in part
     versions = [row["silodp"] for row in run_rows(found)]
     assert versions == ["0.1.0 (abc1234+changes)"] + ["0.1.0"] * 11

@@ -6,25 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_up_runs import rows, shared_folder, trained, write_words
+from made_up_runs import rows, shared_folder, smoke, write_words
 
 from silodp import InputError
 from silodp.runs.personal import Personal
-from silodp.studies import hospital_privacy, worth_it
+from silodp.studies import hospital_privacy
 from silodp.studies.planning import make_plan
-from silodp.studies.running import run_study
 from silodp.studies.study import Found
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES
-from silodp.studies.worth_it import (
-    ICH,
-    PROSTATE,
-    cells,
-    numbers,
-    product_of,
-    train_and_personalise,
-    tuning_of,
-)
-from silodp.studies.worth_it_output import AtHome, verdict
+from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, product_of, train_and_personalise
+from silodp.studies.worth_it import ICH, PROSTATE, AtHome, cells, claims, fewer, numbers, tuning_of
 from silodp.tasks.scores import Scores
 
 SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
@@ -37,8 +27,8 @@ def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(smoke_out: Path) -> Path:
-    return run_study(ICH, SMOKE, smoke_out, jobs=1, device="cpu")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return smoke("worth-it-ich", tmp_path_factory)
 
 
 def test_every_hospital_has_its_four_figures(folder: Path, smoke_out: Path) -> None:
@@ -56,14 +46,6 @@ def test_every_hospital_has_its_four_figures(folder: Path, smoke_out: Path) -> N
     text = (folder / "table.md").read_text()
     gain = sum(float(row["personal"]) - float(row["alone"]) for row in found) / 3
     assert f"| {gain:+.3f} |" in text
-    assert (folder / "worth-it.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_run_again_it_trains_nothing_and_writes_the_same(folder: Path, smoke_out: Path) -> None:
-    times, before = trained(smoke_out), {path.name: path.read_bytes() for path in folder.iterdir()}
-    run_study(ICH, SMOKE, smoke_out, resume=True, jobs=1, device="cpu")
-    assert trained(smoke_out) == times
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
@@ -120,15 +102,16 @@ def homes(*gains: tuple[int, float]) -> list[AtHome]:
     ]  # fmt: skip
 
 
-def test_the_verdict_follows_from_the_numbers() -> None:
-    said = verdict(SMOKE, homes((3, -0.1), (3, -0.3), (6, 0.2), (6, 0.0), (6, math.nan)))
-    assert "fine-tuning is better than staying alone with N = 6 (+0.100); not better" in said
-    assert "not better than staying alone with N = 3 (-0.200)." in said
-    assert "Of 4 hospitals, counted in each run, 1 gain by it, 2 lose and 1 have the same" in said
-    assert "from -0.300 to +0.200." in said
-    assert "not better" not in verdict(SMOKE, homes((3, 0.1)))
-    assert "is not better than staying alone with N = 3 (+0.000)." in verdict(SMOKE, homes((3, 0.0)))
-    assert "nothing to compare" in verdict(SMOKE, homes((3, math.nan)))
+def test_claims_follow_from_the_numbers() -> None:
+    by_mean, each = claims(SMOKE, homes((3, -0.1), (3, -0.3), (6, 0.2), (6, 0.0), (6, math.nan)))
+    assert (by_mean.holds, by_mean.measured) == (False, "1 of 2: -0.200 at N = 3, +0.100 at N = 6")
+    assert (each.holds, each.measured) == (
+        False,
+        "of 4, counted in each run, 1 gain, 2 lose and 1 have the same, from -0.300 to +0.200",
+    )
+    assert [claim.holds for claim in claims(SMOKE, homes((3, 0.1)))] == [True, True]
+    assert [claim.holds for claim in claims(SMOKE, homes((3, 0.0)))] == [False, False]
+    assert [claim.holds for claim in claims(SMOKE, homes((3, math.nan)))] == [None, None]
 
 
 def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(folder: Path, smoke_out: Path) -> None:
@@ -136,7 +119,7 @@ def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(folder: Path, 
     said = write_words(ICH, folder.parent, SMOKE, found[:1])
     assert "| – |" in said  # without the federation that protects nobody
     with pytest.raises(InputError, match="takes none of the runs at ε = 8"):
-        ICH.write(folder.parent, SMOKE, found[1:])
+        ICH.results(SMOKE, found[1:])
     small = make_plan("prostate", "small", bases=PROSTATE_BASES)
-    assert "This cohort has 6 hospitals" in worth_it._fewer(small)[0]
+    assert "This cohort has 6 hospitals" in fewer(small)[0]
     assert PROSTATE.task == "prostate"

@@ -11,19 +11,12 @@ from statistics import mean
 
 from silodp.experiment import Experiment
 from silodp.runs.schema import Summary, or_nan
-from silodp.studies.output import (
-    WITH,
-    WITHOUT,
-    epsilons,
-    run_rows,
-    select,
-    spread,
-    write_figure,
-    write_markdown,
-)
+from silodp.studies.claims import Claim, everywhere
+from silodp.studies.columns import Columns, epsilon, select, spread, table
+from silodp.studies.output import Results, run_rows
 from silodp.studies.paper import inversion_ssim
+from silodp.studies.pictures import WITH, WITHOUT, Level, Line, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
-from silodp.tables import markdown_table, write_csv
 
 TITLE = "Gradient inversion: what a release gives away"
 PRODUCT = "attack/attack.json"
@@ -31,6 +24,15 @@ RELEASE, CONTROL, WIDE = "release", "control", "wide"
 WIDE_PRODUCT = "attack-wide/attack.json"
 # The paper's width, at a size where its second level has fewer positions than channels and can be read.
 _WIDE = {"model__features": 32, "cohort__image_size": 32}
+_EXPLANATION = (
+    "Only where the control works does a low SSIM under noise mean anything. "
+    "Without privacy the run's own trained network is attacked, with noise and in the control one that "
+    "gradients see through, the attacker's best case; with intermediaries all of them hold the images. The "
+    "wide U-Net (32 features, 32², untrained) is attacked from the input of a layer that its gradient gives "
+    "away; under noise that column is the same attack on the same images, and shows what this attack cannot, "
+    "not what none can. ε is of all rounds of the run, the attack is one attack on one round: that it fails "
+    "proves nothing, ε does. The paper prints SSIM alone."
+)
 _EFFORT = {"smoke": (1, 20), "small": (1, 500), "paper": (4, 2000)}  # restarts, iterations
 
 
@@ -97,145 +99,136 @@ def score(one: Found, view: str) -> Score | None:
     return Score(or_nan(found["ssim"]), or_nan(found["psnr"]), or_nan(found["baseline_ssim"]))
 
 
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    rows = []
-    for row, one in zip(run_rows(found), found, strict=True):
-        seen, wide = score(one, RELEASE), score(one, WIDE)
-        rows.append(
-            row
-            | {
-                "ssim": seen.ssim if seen else math.nan,
-                "psnr": seen.psnr if seen else math.nan,
-                "baseline_ssim": seen.baseline if seen else math.nan,
-                "wide_ssim": wide.ssim if wide else math.nan,
-                "wide_baseline_ssim": wide.baseline if wide else math.nan,
-            }
-        )
-    write_csv(out / "results.csv", rows)
-    write_markdown(out, TITLE, plan, found, [_table(plan, found), *sentences(plan, found)])
-    _picture(out, plan, found)
+@dataclass(frozen=True)
+class Attacked:
+    """Runs that differ in their seeds alone."""
+
+    z: float
+    split: bool
+    runs: list[Found]
+
+    @property
+    def name(self) -> str:
+        if not self.z:
+            return "without privacy, own network"
+        return "DP-FedAvg + intermediaries" if self.split else "DP-FedAvg"
 
 
-def _groups(plan: Plan, found: Sequence[Found]) -> list[tuple[float, bool, list[Found]]]:
-    return [
-        (z, split, runs)
+def results(plan: Plan, found: Sequence[Found]) -> Results:
+    groups = [
+        Attacked(z, split, runs)
         for z in (0.0, *plan.noise)
-        for split in ((False, True) if z else (False,))
+        for split in (False, True)
         if (runs := select(found, z=z, intermediaries="with" if split else "without"))
     ]
+    none = Score(math.nan, math.nan, math.nan)
+    rows = []
+    for row, one in zip(run_rows(found), found, strict=True):
+        seen, wide = score(one, RELEASE) or none, score(one, WIDE) or none
+        scores = {"ssim": seen.ssim, "psnr": seen.psnr, "baseline_ssim": seen.baseline}
+        rows.append(row | scores | {"wide_ssim": wide.ssim, "wide_baseline_ssim": wide.baseline})
+    return Results(
+        TITLE,
+        found,
+        [_table(groups)],
+        claims(groups, found),
+        [_EXPLANATION],
+        {"ssim": _picture(plan, groups, found)},
+        {"results.csv": rows},
+    )
 
 
 def _scores(runs: Sequence[Found], view: str = RELEASE) -> list[Score]:
     return [seen for one in runs if (seen := score(one, view))]
 
 
-def _name(z: float, split: bool) -> str:
-    return ("DP-FedAvg + intermediaries" if split else "DP-FedAvg") if z else "without privacy, own network"
+def _mean(scores: Sequence[Score]) -> tuple[float, float]:
+    """SSIM, and that of a blind guess."""
+    return mean(one.ssim for one in scores), mean(one.baseline for one in scores)
 
 
-def _table(plan: Plan, found: Sequence[Found]) -> str:
-    header = ["attacked", "z", "ε hospital", "ε intermediary", "SSIM", "SSIM of a blind guess", "PSNR in dB"]
-    rows = []
-    for z, split, runs in _groups(plan, found):
-        scores, wide = _scores(runs), _scores(runs, WIDE)
-        paper = inversion_ssim(z, split) if z else None
-        rows.append(
-            [
-                _name(z, split),
-                f"{z:g}" if z else "–",
-                *epsilons(runs),
-                spread([one.ssim for one in scores]),
-                spread([one.baseline for one in scores]),
-                spread([one.psnr for one in scores], 1),
-                spread([one.ssim for one in wide]) if wide else "–",
-                f"{paper:g}" if paper is not None else "–",
-            ]
-        )
-    return markdown_table([*header, "wide U-Net: SSIM", "paper: SSIM"], rows)
+def _table(groups: Sequence[Attacked]) -> str:
+    def paper(group: Attacked) -> str:
+        ssim = inversion_ssim(group.z, group.split) if group.z else None
+        return f"{ssim:g}" if ssim is not None else "–"
 
-
-def sentences(plan: Plan, found: Sequence[Found]) -> list[str]:
-    """What the numbers mean: first whether the attack works at all, then what it sees under noise."""
-    control = _scores(found, CONTROL)
-    said = []
-    if control:
-        reached = mean(one.ssim for one in control)
-        guess = mean(one.baseline for one in control)
-        works = reached >= 0.5 and reached > guess
-        said.append(
-            f"Control: from the un-noised update of one small batch the attack reaches SSIM {reached:.3f} "
-            f"(a blind guess {guess:.3f}). "
-            + (
-                "It works where it should, so a low SSIM under noise is that of an attack which can succeed."
-                if works
-                else "It does not work even there, so a low SSIM under noise means nothing."
-            )
-        )
-    else:
-        said.append("There is no control, so a low SSIM under noise means nothing by itself.")
-    more = []
-    for z, split, runs in _groups(plan, found):
-        scores = _scores(runs)
-        if z and scores:
-            gain = mean(one.ssim - one.baseline for one in scores)
-            more.append(
-                f"{_name(z, split)} at z = {z:g} {gain:+.3f} (ε = {epsilons(runs)[0]} for a hospital)"
-            )
-    if more:
-        said.append(f"SSIM beyond a blind guess: {'; '.join(more)}.")
-    if wide := _scores(select(found, z=0.0), WIDE):
-        reached, guess = mean(one.ssim for one in wide), mean(one.baseline for one in wide)
-        said.append(
-            f"On a U-Net of the paper's width (32 features, 32², untrained) it reaches {reached:.3f} without "
-            f"noise (a blind guess {guess:.3f}), from the input of a layer that its gradient gives away; "
-            "under noise that column is the same attack on the same images, and shows what this attack "
-            "cannot, not what none can."
-        )
-    said.append(
-        "Without privacy the run's own trained network is attacked, with noise and in the control one that "
-        "gradients see through, the attacker's best case; with intermediaries all of them hold the images. "
-        "ε is of all rounds of the run, the attack is one attack on one round: that it fails proves nothing, "
-        "ε does. The paper prints SSIM alone."
+    columns: Columns[Attacked] = (
+        ("attacked", lambda group: group.name),
+        ("z", lambda group: f"{group.z:g}" if group.z else "–"),
+        ("ε hospital", lambda group: epsilon(group.runs, "hospital")),
+        ("ε intermediary", lambda group: epsilon(group.runs, "intermediary")),
+        ("SSIM", lambda group: spread([one.ssim for one in _scores(group.runs)])),
+        ("SSIM of a blind guess", lambda group: spread([one.baseline for one in _scores(group.runs)])),
+        ("PSNR in dB", lambda group: spread([one.psnr for one in _scores(group.runs)], 1)),
+        ("wide U-Net: SSIM", lambda group: spread([one.ssim for one in _scores(group.runs, WIDE)])),
+        ("paper: SSIM", paper),
     )
-    return said
+    return table(groups, columns)
 
 
-def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    from matplotlib.figure import Figure
+def claims(groups: Sequence[Attacked], found: Sequence[Found]) -> list[Claim]:
+    """First whether the attack works at all, then what it sees under noise."""
 
-    figure = Figure(figsize=(8, 4.4), layout="constrained")
-    place = figure.subplots()
+    def works(text: str, scores: Sequence[Score], least: float) -> Claim:
+        if not scores:
+            return Claim(text, None)
+        ssim, guess = _mean(scores)
+        return Claim(text, ssim >= least and ssim > guess, f"SSIM {ssim:.3f}, a blind guess {guess:.3f}")
+
+    gains: dict[str, dict[str, float]] = {}
+    for group in groups:
+        if group.z and (scores := _scores(group.runs)):
+            ssim, guess = _mean(scores)
+            gains.setdefault(group.name, {})[f"z = {group.z:g}"] = ssim - guess
+    return [
+        works(
+            "Control: from one small batch without noise the attack works (SSIM of 0.5 or more, and above "
+            "a blind guess's)",
+            _scores(found, CONTROL),
+            0.5,
+        ),
+        *(everywhere(f"{name}: SSIM is above a blind guess's", own) for name, own in gains.items()),
+        works(
+            "The wide U-Net without noise: SSIM is above a blind guess's",
+            _scores(select(found, z=0.0), WIDE),
+            -1.0,
+        ),
+    ]
+
+
+def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[Found]) -> Picture:
+    lines, levels = [], []
     for split, colour, marker in ((False, WITHOUT, "o"), (True, WITH, "s")):
-        groups = {z: _scores(runs) for z, own, runs in _groups(plan, found) if z and own == split}
-        levels = [z for z, scores in groups.items() if scores]
-        means = [mean(one.ssim for one in groups[z]) for z in levels]
-        name = f"{'with' if split else 'without'} intermediaries"
-        place.plot(levels, means, f"{marker}-", color=colour, label=name)
+        mine = [group for group in groups if group.z and group.split == split]
+        ours = {group.z: _mean(scores)[0] for group in mine if (scores := _scores(group.runs))}
         paper = {z: inversion_ssim(z, split) for z in plan.noise}
         known = {z: value for z, value in paper.items() if value is not None}
-        (line,) = place.plot(list(known), list(known.values()), f"{marker}:", color=colour)
-        line.set(markerfacecolor="none", label=f"{name}, the paper")
-    plain = _scores(select(found, z=0.0))
+        name = f"{'with' if split else 'without'} intermediaries"
+        lines += [
+            Line(ours.items(), f"{marker}-", colour, name),
+            Line(known.items(), f"{marker}:", colour, f"{name}, the paper", hollow=True),
+        ]
     for scores, name, dashes in (
         (_scores(found, CONTROL), "control: one small batch, no noise", "-."),
-        (plain, "run without privacy", "--"),
+        (_scores(select(found, z=0.0)), "run without privacy", "--"),
     ):
         if scores:
-            place.axhline(
-                mean(one.ssim for one in scores), color="#555555", linewidth=1, linestyle=dashes, label=name
-            )
+            levels.append(Level(_mean(scores)[0], name, dashes))
     if every := _scores(found):
-        guess = mean(one.baseline for one in every)
-        place.axhline(guess, color="#999999", linewidth=1, linestyle=":", label="a blind guess")
-    place.set(title=TITLE, xlabel="noise multiplier z (more noise →)", xticks=plan.noise)
-    place.set_ylim(min(0.0, place.get_ylim()[0]), 1)
-    place.set_ylabel("SSIM of reconstruction and image\n(1 = the image itself, lower is more private)")
-    place.grid(alpha=0.3)
-    handles, labels = place.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
-    write_figure(out, "ssim", figure)
+        levels.append(Level(_mean(every)[1], "a blind guess", ":"))
+    lowest = min([0.0, *(y for line in lines for _, y in line.points), *(level.y for level in levels)])
+    panel = Panel(
+        "noise multiplier z (more noise →)",
+        "SSIM of reconstruction and image\n(1 = the image itself, lower is more private)",
+        lines,
+        levels,
+        title=TITLE,
+        ticks=plan.noise,
+        y_range=(lowest, 1),
+    )
+    return Picture([panel], (8, 4.4))
 
 
 ATTACK = Study(
-    "appendix-attack", "Appendix: gradient inversion, scored by SSIM", "prostate", cells, write, runs=7
+    "appendix-attack", "Appendix: gradient inversion, scored by SSIM", "prostate", cells, results, runs=7
 )

@@ -23,10 +23,38 @@ from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
 from silodp.runs.schema import RoundRecord, or_nan
 from silodp.runs.threads import threads
-from silodp.studies.output import select
-from silodp.studies.sample_vs_client_output import CLIENT, CLIPPED, Drift
+from silodp.studies.columns import select
 from silodp.studies.study import Found, read_product
 from silodp.tasks import task_named
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far noise drove the model from training without it, after 1, 2, … steps or rounds.
+
+    Attributes:
+        level: "sample" or "client".
+        over: what t counts.
+        repetitions: the drift of each.
+        law: what the √t law says.
+        learnt: how far training without noise went from its start.
+    """
+
+    level: str
+    over: str
+    repetitions: list[list[float]]
+    law: list[float]
+    learnt: list[float]
+
+    @property
+    def mean(self) -> list[float]:
+        return [statistics.mean(column) for column in zip(*self.repetitions, strict=True)]
+
+    @property
+    def exponent(self) -> float:
+        """p of the law drift ∝ t^p that fits the mean best, by least squares of the logarithms."""
+        times = [math.log(number) for number in range(1, len(self.law) + 1)]
+        return statistics.linear_regression(times, [math.log(drift) for drift in self.mean]).slope
 
 
 def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> None:
@@ -125,24 +153,23 @@ def local_drift(found: Sequence[Found]) -> Drift | None:
     return Drift("sample", "local step", drifts, files[0]["law"], list(map(or_nan, files[0]["learnt"])))
 
 
-def client_drift(found: Sequence[Found]) -> Drift | None:
+def client_drift(noisy: Sequence[Found], clean: Sequence[Found]) -> Drift | None:
     """How far client-level noise drives the model from the run without it, from the models of the rounds."""
     repetitions, learnt = [], []
-    for noisy in select(found, variant=CLIENT):
-        for clean in select(found, variant=CLIPPED, seed=noisy.cell.columns["seed"]):
-            experiment = clean.cell.experiment
+    for one in noisy:
+        for other in select(clean, seed=one.cell.columns["seed"]):
+            experiment = other.cell.experiment
             cohort = load_cohort(experiment.cohort)
             start = FlatModel(named_network(experiment, cohort), torch.device("cpu")).values
-            repetition, way = [], []
-            for number in range(1, experiment.rounds + 1):
-                one, other = (torch.load(_model_path(run.folder, number)) for run in (noisy, clean))
-                repetition.append(_distance(one, other))
-                way.append(_distance(other, start))
-            repetitions.append(repetition)
-            learnt.append(way)
+            models = [
+                [torch.load(_model_path(run.folder, number)) for run in (one, other)]
+                for number in range(1, experiment.rounds + 1)
+            ]
+            repetitions.append([_distance(with_noise, without) for with_noise, without in models])
+            learnt.append([_distance(without, start) for _, without in models])
     if not repetitions:
         return None
-    summary, experiment = noisy.summary, noisy.cell.experiment
+    summary, experiment = noisy[-1].summary, noisy[-1].cell.experiment
     noise, bound = experiment.privacy.noise_multiplier, experiment.clipping.first_bound()
     assert bound is not None, "the study clips at a fixed bound"
     law = _law(experiment.rounds, summary["parameters"], 1.0, noise, bound, summary["members"])

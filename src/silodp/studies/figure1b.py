@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from silodp.studies.laws import QUANTITIES, Fits, fit, reading
-from silodp.studies.output import WITH, epsilons, run_rows, spread, write_figure, write_markdown
+from silodp.studies.columns import Columns, privacy, show, spread, table
+from silodp.studies.laws import HOLDS, QUANTITIES, UNLIKE, Fits, claim, fit
+from silodp.studies.output import Results, run_rows
 from silodp.studies.over_rounds import UNNOISED, need_diagnostics
+from silodp.studies.pictures import GREY, WITH, Line, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan, Scale, Study
-from silodp.tables import markdown_table, write_csv
 
 _COUNTS: Mapping[Scale, Sequence[int]] = {
     "smoke": (1, 2, 3),
@@ -21,8 +21,22 @@ _COUNTS: Mapping[Scale, Sequence[int]] = {
 }
 _ROUNDS: Mapping[Scale, int] = {"smoke": 2, "small": 6, "paper": 10}
 
-
 FIRST, MEAN = "round 1", "mean over the rounds"
+
+Values = Mapping[tuple[str, str], Sequence[tuple[int, float]]]
+"""By how it is measured and quantity: (v, value) of each run."""
+
+_THEORY = (
+    "Why: with ‖ζ‖ = zC√d/(Nv), Σ‖Δ‖ ≈ NvC and a sum ‖ΣΔ̂‖ that grows like C·v^s, ξ ∝ v^−(1+s), "
+    "φ ∝ v^(1−s), and λ ∝ v^−2 whatever s is. s = 1 if the intermediaries' updates agree (ξ falls faster "
+    "than 1/v, φ stays), s = ½ if they are orthogonal (φ ∝ √v); the paper's laws need s = 0, a sum that "
+    "does not grow with v."
+)
+_PAPER = (
+    "The paper prints a picture without numbers, and the laws ξ = ξ₁/v and φ = φ₁·v (its Eq. 3), "
+    f"from which λ = λ₁/v² follows. A law holds where its R² is {HOLDS:g} or more and the best power of v is "
+    f"within {UNLIKE:g} of its own."
+)
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -45,12 +59,9 @@ def _cell(plan: Plan, count: int, seed: int) -> Cell:
     return plan.cell(middle, count > 1, seed, variant=f"v{count}", changes=changes)
 
 
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
+def results(plan: Plan, found: Sequence[Found]) -> Results:
     values = measured(found)
     fits = [fit(values, quantity, how) for how in (FIRST, MEAN) for quantity in QUANTITIES]
-    write_csv(out / "results.csv", _results(found))
-    write_csv(out / "rounds.csv", _rounds(found))
-    write_csv(out / "fits.csv", [_fit_row(one) for one in fits])
     left_out = [count for count in _COUNTS[plan.scale] if count not in _counts(plan)]
     explanation = (
         f"z = {found[0].cell.columns['z']:g}; v is fixed in each run. In round 1 every v trains from the "
@@ -59,24 +70,23 @@ def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
     )
     if left_out:
         explanation += f" The smallest hospital has no images for v = {', '.join(map(str, left_out))}."
-    theory = (
-        "Why: with ‖ζ‖ = zC√d/(Nv), Σ‖Δ‖ ≈ NvC and a sum ‖ΣΔ̂‖ that grows like C·v^s, ξ ∝ v^−(1+s), "
-        "φ ∝ v^(1−s), and λ ∝ v^−2 whatever s is. s = 1 if the intermediaries' updates agree (ξ falls faster "
-        "than 1/v, φ stays), s = ½ if they are orthogonal (φ ∝ √v); the paper's laws need s = 0, a sum that "
-        "does not grow with v."
+    return Results(
+        "Figure 1(b), prostate: noise level and diversity over v",
+        found,
+        [explanation, _points_table(found, values), _fits_table(fits)],
+        [claim(one) for one in fits],
+        [_THEORY, _PAPER, UNNOISED],
+        {"figure1b": _picture(found, values, fits)},
+        {
+            "results.csv": _results(found),
+            "rounds.csv": _rounds(found),
+            "fits.csv": [_fit_row(one) for one in fits],
+        },
     )
-    parts = [explanation, _points_table(found, values), _fits_table(fits), reading(fits), theory]
-    parts.append(
-        "The paper prints a picture without numbers, and the laws ξ = ξ₁/v and φ = φ₁·v (its Eq. 3), "
-        "from which λ = λ₁/v² follows."
-    )
-    parts.append(UNNOISED)
-    write_markdown(out, "Figure 1(b), prostate: noise level and diversity over v", plan, found, parts)
-    _picture(out, found, values, fits)
 
 
-def measured(found: Sequence[Found]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """By how it is measured and quantity: (v, value) of each run; rounds without a number are left out."""
+def measured(found: Sequence[Found]) -> Values:
+    """Rounds without a number are left out."""
     values: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for one in found:
         for quantity in QUANTITIES:
@@ -92,50 +102,36 @@ def measured(found: Sequence[Found]) -> dict[tuple[str, str], list[tuple[int, fl
     return values
 
 
-def _points_table(
-    found: Sequence[Found], values: Mapping[tuple[str, str], Sequence[tuple[int, float]]]
-) -> str:
-    header = ["v", "ε hospital", "ε intermediary"]
-    header += [f"{quantity.symbol}, {how}" for how in (FIRST, MEAN) for quantity in QUANTITIES]
-    rows = []
-    for v in sorted({_count(one) for one in found}):
-        runs = [one for one in found if _count(one) == v]
-        rows.append(
-            [
-                str(v),
-                *epsilons(runs),
-                *(
-                    spread([y for count, y in values.get((how, quantity.key), []) if count == v])
-                    for how in (FIRST, MEAN)
-                    for quantity in QUANTITIES
-                ),
-            ]
-        )
-    return markdown_table(header, rows)
+def _points_table(found: Sequence[Found], values: Values) -> str:
+    runs: dict[int, list[Found]] = {}
+    for one in found:
+        runs.setdefault(_count(one), []).append(one)
+
+    def measured_in(how: str, key: str) -> Callable[[int], str]:
+        return lambda v: spread([y for count, y in values.get((how, key), []) if count == v])
+
+    columns: Columns[int] = (
+        ("v", str),
+        *privacy(runs.__getitem__),
+        *(
+            (f"{quantity.symbol}, {how}", measured_in(how, quantity.key))
+            for how in (FIRST, MEAN)
+            for quantity in QUANTITIES
+        ),
+    )
+    return table(sorted(runs), columns)
 
 
 def _fits_table(fits: Sequence[Fits]) -> str:
-    header = [
-        "measured in",
-        "law of Eq. 3",
-        "R²",
-        "with a constant: R²",
-        "free power of v",
-        "R² in logarithms",
-    ]
-    rows = [
-        [
-            one.measured,
-            f"{one.quantity.symbol} = {one.quantity.law}",
-            *map(_number, (one.paper.r2, one.with_constant.r2, one.free.power, one.free.r2)),
-        ]
-        for one in fits
-    ]
-    return markdown_table(header, rows)
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.2f}"
+    columns: Columns[Fits] = (
+        ("measured in", lambda one: one.measured),
+        ("law of Eq. 3", lambda one: f"{one.quantity.symbol} = {one.quantity.law}"),
+        ("R²", lambda one: show(one.paper.r2, 2)),
+        ("with a constant: R²", lambda one: show(one.with_constant.r2, 2)),
+        ("free power of v", lambda one: show(one.free.power, 2)),
+        ("R² in logarithms", lambda one: show(one.free.r2, 2)),
+    )
+    return table(fits, columns)
 
 
 def _results(found: Sequence[Found]) -> list[dict[str, Any]]:
@@ -184,52 +180,40 @@ def _fit_row(one: Fits) -> dict[str, Any]:
     }
 
 
-def _picture(
-    out: Path,
-    found: Sequence[Found],
-    values: Mapping[tuple[str, str], Sequence[tuple[int, float]]],
-    fits: Sequence[Fits],
-) -> None:
+def _picture(found: Sequence[Found], values: Values, fits: Sequence[Fits]) -> Picture:
     import numpy as np
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     counts = sorted({_count(one) for one in found})
-    line = np.geomspace(counts[0], counts[-1], 50)
-    figure = Figure(figsize=(12, 4.8), layout="constrained")
-    for axes, quantity in zip(figure.subplots(1, 3), QUANTITIES, strict=True):
-        for how, marker, fill in ((FIRST, "s", "none"), (MEAN, "o", WITH)):
-            if points := values.get((how, quantity.key)):
-                axes.plot(
-                    *zip(*points, strict=True),
-                    marker,
-                    color=WITH,
-                    markerfacecolor=fill,
-                    label=f"measured, {how}",
-                )
+    along = np.geomspace(counts[0], counts[-1], 50)
+    panels = []
+    for quantity in QUANTITIES:
+        symbol, lines = quantity.symbol, []
+        for how, marker in ((FIRST, "s"), (MEAN, "o")):
+            points = values.get((how, quantity.key), [])
+            lines.append(Line(points, marker, WITH, f"measured, {how}", hollow=how == FIRST))
         ours = next(one for one in fits if one.quantity is quantity and one.measured == MEAN)
-        for law, look, name, of in (
-            (ours.paper, "--", f"Eq. 3: {quantity.symbol} = {quantity.law}", "R²"),
-            (ours.free, "-", f"best power: v^{ours.free.power:.2f}".replace("-", "−"), "R² of logarithms"),
+        best = f"best power: v^{ours.free.power:.2f}".replace("-", "−")
+        for law, style, colour, name, of in (
+            (ours.paper, "--", GREY, f"Eq. 3: {symbol} = {quantity.law}", "R²"),
+            (ours.free, "-", WITH, best, "R² of logarithms"),
         ):
             if not math.isnan(law.factor):
-                fits_well = "" if math.isnan(law.r2) else f", {of} = {law.r2:.2f}"
-                colour = "#555555" if law is ours.paper else WITH
-                axes.plot(line, law(line), look, color=colour, label=name + fits_well, linewidth=1.3)
-        axes.set(xscale="log", yscale="log", xlabel="intermediaries a hospital, v (log scale)")
-        axes.set_ylabel(f"{quantity.symbol} (log scale)")
-        axes.set_title(f"{quantity.symbol}: {quantity.meaning}", fontsize="medium")
-        axes.set_xticks(counts, list(map(str, counts)))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_formatter(NullFormatter())
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
-    figure.suptitle(
-        "Does the noise level fall like 1/v and the diversity grow like v? Straight lines are powers of v"
-    )
-    write_figure(out, "figure1b", figure)
+                well = "" if math.isnan(law.r2) else f", {of} = {law.r2:.2f}"
+                points = list(zip(along.tolist(), law(along).tolist(), strict=True))
+                lines.append(Line(points, style, colour, name + well))
+        panels.append(
+            Panel(
+                "intermediaries a hospital, v (log scale)",
+                f"{symbol} (log scale)",
+                lines,
+                title=f"{symbol}: {quantity.meaning}",
+                ticks=counts,
+                y_range=None,
+                log="xy",
+            )
+        )
+    title = "Does the noise level fall like 1/v and the diversity grow like v? Straight lines are powers of v"
+    return Picture(panels, (12, 4.8), title, legends=0, same_y=False)
 
 
 STUDY = Study(
@@ -237,7 +221,7 @@ STUDY = Study(
     "Figure 1(b): noise level and diversity against the number of intermediaries",
     "prostate",
     cells,
-    write,
+    results,
     runs=7,
 )
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from silodp.intermediary import closed_form
-from silodp.studies.output import epsilons, run_rows, select, write_figure, write_markdown
-from silodp.studies.over_rounds import fedavg_cells, grows, hospitals_a_round, in_words, round_rows
+from silodp.studies.claims import Claim, rising
+from silodp.studies.columns import privacy, select, table
+from silodp.studies.output import Results
+from silodp.studies.over_rounds import fedavg_cells, hospitals_a_round, in_words, round_rows, uncapped
+from silodp.studies.pictures import BLUE, ORANGE, Level, Line, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan, Study
-from silodp.tables import markdown_table, write_csv
 
-_LOOKS = (("#56B4E9", "o-"), ("#0072B2", "s-"), ("#000000", "^-"))
+_LOOKS = (("#56B4E9", "o-"), (BLUE, "s-"), ("#000000", "^-"))
 """From the least noise to the most."""
 
-_CAP = "#D55E00"
+_EXPLANATION = (
+    "Intermediaries a hospital is split into, in each round, under the adaptive rule v ← ⌊v·√(N·λ)⌋. "
+    "The first round only measures, with v = 1; «after the start» is from the second round on. v* = "
+    "√(z√d/N) is where the rule settles if C is the median norm; it needs no data. A capped round is "
+    "one in which the smallest hospital has no images for as many intermediaries as the rule asks for."
+)
 
 
 @dataclass(frozen=True)
@@ -27,151 +32,128 @@ class Course:
 
     Attributes:
         jumps: (round, change) wherever v changes by more than one from the round before.
-        capped: rounds in which the smallest hospital had no images for as many as the rule asked for.
+        capped: in how many rounds the smallest hospital had no images for as many as the rule asked for.
     """
 
     values: tuple[int, ...]
     jumps: tuple[tuple[int, int], ...]
-    capped: tuple[int, ...]
-    expected: float  # v* = sqrt(z√d/N)
-
-    @property
-    def width(self) -> int:
-        return max(self.values) - min(self.values)
+    capped: int
 
 
-def course(one: Found) -> Course | None:
-    """None for a run that ended with its measuring round."""
+def course(one: Found) -> Course:
     lines = [line for line in one.rounds if line["applied"]]
-    if not lines:
-        return None
-    values = tuple(line["intermediaries"] for line in lines)
-    jumps = tuple(
+    steps = [
         (after["round"], after["intermediaries"] - before["intermediaries"])
         for before, after in pairwise(lines)
-        if abs(after["intermediaries"] - before["intermediaries"]) > 1
+    ]
+    return Course(
+        tuple(line["intermediaries"] for line in lines),
+        tuple((number, by) for number, by in steps if abs(by) > 1),
+        sum(line["intermediaries_capped"] for line in lines),
     )
-    capped = tuple(line["round"] for line in lines if line["intermediaries_capped"])
+
+
+def expected(one: Found) -> float:
+    """v* = √(z√d/N)."""
     z = one.cell.experiment.privacy.noise_multiplier
-    return Course(values, jumps, capped, closed_form(z, one.summary["parameters"], hospitals_a_round(one)))
+    return closed_form(z, one.summary["parameters"], hospitals_a_round(one))
+
+
+def results(plan: Plan, found: Sequence[Found]) -> Results:
+    courses = {z: [course(one) for one in select(found, z=z)] for z in plan.noise}
+    known = {z: own for z, own in courses.items() if any(one.values for one in own)}
+    rows = [
+        {**row, "closed_form": expected(one) if course(one).values else None}
+        for one in found
+        for row in round_rows([one])
+    ]
+    return Results(
+        "Figure 2(d), prostate: intermediaries over rounds",
+        found,
+        [_EXPLANATION, _table(found, known)],
+        [*_claims(found, known), uncapped(rows)],
+        [in_words("d")],
+        {"figure2d": _picture(plan, found)},
+        {"rounds.csv": rows},
+    )
+
+
+def _values(courses: Sequence[Course]) -> list[int]:
+    return [v for one in courses for v in one.values]
+
+
+def _table(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) -> str:
+    def jumps(z: float) -> str:
+        each = (f"{by:+d} in round {number}" for one in courses[z] for number, by in one.jumps)
+        return ", ".join(each) or "none"
+
+    def middle(z: float) -> str:
+        values = _values(courses[z])
+        return f"{median(values):g} ({min(values)}–{max(values)})"
+
+    columns = (
+        ("z", lambda z: f"{z:g}"),
+        *privacy(lambda z: select(found, z=z)),
+        ("v* closed form", lambda z: f"{expected(select(found, z=z)[0]):.1f}"),
+        ("v after the start: median (least–most)", middle),
+        ("changes of more than one", jumps),
+        ("capped rounds", lambda z: f"{sum(one.capped for one in courses[z])} of {len(_values(courses[z]))}"),
+    )
+    return table(courses, columns)
+
+
+def _claims(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) -> list[Claim]:
+    """The paper has one change of more than one in one set of runs, so each seed may have one."""
+    every = [one for own in courses.values() for one in own if one.values]
+    steps = sum(len(one.values) - 1 for one in every)
+    changes = [abs(by) for one in every for _, by in one.jumps]
+    seeds = max(map(len, courses.values()), default=1)
+    apart = max((max(one.values) - min(one.values) for one in every), default=0)
+    middles = {z: median(_values(own)) for z, own in courses.items()}
+    away = max((abs(middles[z] - expected(select(found, z=z)[0])) for z in courses), default=0.0)
+    return [
+        Claim(
+            "After the start v changes by at most one from a round to the next, but for one instance a seed",
+            len(changes) <= seeds if steps else None,
+            f"by more in {len(changes)} of {steps} steps, by at most {max(changes, default=1)}; within a run "
+            f"the fewest and the most are at most {apart} apart" * bool(steps),
+        ),
+        rising("The median of v grows with z", middles, 1),
+        Claim(
+            "The median of v is less than one from the closed form v*",
+            away < 1 if courses else None,
+            f"at most {away:.1f}" * bool(courses),
+        ),
+    ]
+
+
+def _picture(plan: Plan, found: Sequence[Found]) -> Picture:
+    lines, levels = [], []
+    for z, (colour, style) in zip(plan.noise, _LOOKS[-len(plan.noise) :], strict=True):
+        for one in select(found, z=z):
+            rounds = [
+                (line["round"], line["intermediaries"], line["intermediaries_capped"]) for line in one.rounds
+            ]
+            lines.append(Line([(number, v) for number, v, _ in rounds], style, colour, f"z = {z:g}"))
+            if capped := [(number, v) for number, v, is_capped in rounds if is_capped]:
+                label = "capped: the smallest hospital has no images for more"
+                lines.append(Line(capped, "o", ORANGE, label, hollow=True))
+        if runs := select(found, z=z):
+            v = expected(runs[0])
+            levels.append(Level(v, f"closed form v* = √(z√d/N) at z = {z:g}: {v:.1f}", ":", colour))
+    panel = Panel(
+        "round (the first only measures)",
+        "intermediaries a hospital, v",
+        lines,
+        levels,
+        title="Into how many intermediaries each hospital is split",
+        y_range=(0, None),
+    )
+    return Picture([panel], (8, 4.6), legends=2)
 
 
 def cells(plan: Plan) -> list[Cell]:
     return fedavg_cells(plan, (True,))
-
-
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    courses = {
-        z: [known for one in select(found, z=z) if (known := course(one)) is not None] for z in plan.noise
-    }
-    write_csv(out / "results.csv", run_rows(found))
-    rows = [
-        {**row, "closed_form": known.expected if (known := course(one)) else None}
-        for one in found
-        for row in round_rows([one])
-    ]
-    write_csv(out / "rounds.csv", rows)
-    explanation = (
-        "Intermediaries a hospital is split into, in each round, under the adaptive rule v ← ⌊v·√(N·λ)⌋. "
-        "The first round only measures, with v = 1; «after the start» is from the second round on. v* = "
-        "√(z√d/N) is where the rule settles if C is the median norm; it needs no data. A capped round is "
-        "one in which the smallest hospital has no images for as many intermediaries as the rule asks for."
-    )
-    parts = [explanation, _table(found, courses), reading(courses), in_words("d")]
-    write_markdown(out, "Figure 2(d), prostate: intermediaries over rounds", plan, found, parts)
-    _picture(out, plan, found)
-
-
-def _table(found: Sequence[Found], courses: dict[float, list[Course]]) -> str:
-    header = ["z", "ε hospital", "ε intermediary", "v* closed form", "v after the start: median (least–most)"]
-    header += ["changes of more than one", "capped rounds"]
-    rows = []
-    for z, known in courses.items():
-        if not known:
-            continue
-        runs, values = select(found, z=z), [v for one in known for v in one.values]
-        rows.append(
-            [
-                f"{z:g}",
-                *epsilons(runs),
-                f"{known[0].expected:.1f}",
-                f"{median(values):g} ({min(values)}–{max(values)})",
-                ", ".join(f"{by:+d} in round {number}" for one in known for number, by in one.jumps)
-                or "none",
-                f"{sum(len(one.capped) for one in known)} of {len(values)}",
-            ]
-        )
-    return markdown_table(header, rows)
-
-
-def reading(courses: dict[float, list[Course]]) -> str:
-    """Held against the paper: at most one from round to round, but for one instance; more for larger z."""
-    every = [one for known in courses.values() for one in known]
-    if not any(len(one.values) > 1 for one in every):
-        return "Too few rounds to say how v varies."
-    jumps = sum(len(one.jumps) for one in every)
-    seeds = max(len(known) for known in courses.values())
-    largest = max((abs(by) for one in every for _, by in one.jumps), default=0)
-    steps = sum(len(one.values) - 1 for one in every)
-    held = jumps <= seeds  # the paper has one instance in one set of runs
-    verdict = "holds" if held else "does not hold"
-    several = f" a seed ({seeds} seeds)" if seeds > 1 else ""
-    sentences = [
-        f"After the start v changes by more than one from a round to the next in {jumps} of {steps} steps"
-        + (f" (the largest change is {largest})" if jumps else "")
-        + f": the paper's «at most one, but for one instance»{several} {verdict}.",
-        f"Within a run the fewest and the most are {max(one.width for one in every)} apart at most.",
-    ]
-    middles = {z: median(v for one in known for v in one.values) for z, known in courses.items() if known}
-    if len(middles) > 1:
-        more = grows(list(middles.values()))
-        shown = ", ".join(f"{value:g} at z = {z:g}" for z, value in middles.items())
-        sentences.append(
-            f"The median of v {'grows' if more else 'does not grow'} with z, {'as' if more else 'unlike'} in "
-            f"the paper: {shown}."
-        )
-    away = max(abs(middles[z] - known[0].expected) for z, known in courses.items() if known)
-    sentences.append(f"It is at most {away:.1f} from the closed form.")
-    if capped := sum(len(one.capped) for one in every):
-        total = sum(len(one.values) for one in every)
-        sentences.append(f"In {capped} of {total} rounds v is capped, so its steadiness there is the cap's.")
-    return " ".join(sentences)
-
-
-def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(8, 4.6), layout="constrained")
-    axes = figure.subplots()
-    closed, cap = "closed form v* = √(z√d/N)", "capped: the smallest hospital has no images for more"
-    for z, (colour, style) in zip(plan.noise, _LOOKS[-len(plan.noise) :], strict=True):
-        runs = select(found, z=z)
-        for number, one in enumerate(runs):
-            rounds = {line["round"]: line["intermediaries"] for line in one.rounds}
-            name = "" if number else f"z = {z:g}"
-            axes.plot(list(rounds), list(rounds.values()), style, color=colour, markersize=4, label=name)
-            capped = [line["round"] for line in one.rounds if line["intermediaries_capped"]]
-            if capped:
-                heights = [rounds[number] for number in capped]
-                axes.plot(capped, heights, "o", color=_CAP, markersize=9, markerfacecolor="none", label=cap)
-                cap = ""
-        if known := next(filter(None, map(course, runs)), None):
-            axes.axhline(known.expected, color=colour, linewidth=0.8, linestyle=":", label=closed)
-            closed = ""
-            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
-            label = f"v* at z = {z:g}: {known.expected:.1f}"
-            axes.annotate(label, (1.01, known.expected), color="#333333", fontsize="small", **place)
-    axes.axvspan(0.5, 1.5, color="#dddddd", zorder=0, label="the round that only measures")
-    axes.set(xlabel="round", ylabel="intermediaries a hospital, v")
-    axes.set_xlim(0.5, 0.5 + max(one.summary["rounds"] for one in found))
-    axes.set_ylim(bottom=0)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title("Into how many intermediaries each hospital is split", loc="left", fontsize="medium")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    write_figure(out, "figure2d", figure)
 
 
 STUDY = Study(
@@ -179,6 +161,6 @@ STUDY = Study(
     "Figure 2(d): intermediaries over rounds, beside the closed form",
     "prostate",
     cells,
-    write,
+    results,
     runs=3,
 )

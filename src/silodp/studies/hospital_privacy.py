@@ -8,23 +8,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import private_folder, to_json, write_atomically
-from silodp.runs.threads import threads
-from silodp.studies.hospital_privacy_output import NARROW, SCRATCH, SPLIT, StartFile, write_all
+from silodp.models.start import IN_WORDS
+from silodp.runs.schema import or_nan
+from silodp.studies.claims import Claim, everywhere
+from silodp.studies.columns import (
+    METRIC_NAMES,
+    Columns,
+    distinct,
+    epsilon,
+    mean_test,
+    select,
+    spread_test,
+    table,
+)
 from silodp.studies.matched_privacy import split_counts
+from silodp.studies.output import Results, run_rows
+from silodp.studies.pictures import BLUE, GREEN, ORANGE, PINK, Level, Line, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan, Study, read_product
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run
+from silodp.studies.whole_hospital import (
+    ICH_BASES,
+    PROSTATE_BASES,
+    RECIPE,
+    START_PRODUCT,
+    StartFile,
+    run,
+    same_generator,
+    score_start,
+)
+from silodp.tables import markdown_table
 
 START = "recipe-start"  # in its name, so that --only recipe takes it along
-PRODUCT = "start.json"
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _FEATURES = {"prostate": 2, "ich": 4}  # of the narrow network
+
+
+SCRATCH, NARROW, SPLIT = "fedavg", "narrow", "split"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the picture."""
+
+    name: str
+    colour: str
+    style: str
+
+
+METHODS = {
+    RECIPE: Method("the recipe", BLUE, "o-"),
+    SCRATCH: Method("DP-FedAvg, all from chance", ORANGE, "s--"),
+    NARROW: Method("DP-FedAvg, narrow network", GREEN, "^-."),
+    SPLIT: Method("DP-FedAvg with intermediaries", PINK, "D:"),
+}
+"""By the word in their runs' names; told apart without colours too."""
+
+_THEORY = (
+    "With everyone in every round, T rounds of agreeing updates move the model by T·C and their noise by "
+    "√T·z·C·√d/N in norm: signal over noise is μ·N/√d, where ε and δ fix μ = √T/z. More rounds do not change "
+    "it, nor does splitting at equal ε of a hospital; d, how many numbers train, does. Without noise nobody "
+    "is clipped or split."
+)
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -48,7 +96,7 @@ def cells(plan: Plan) -> list[Cell]:
         for method, own in changes.items()
         for epsilon in levels(plan, method)
     ]
-    plain = run(plan, START, math.inf, plan.seeds[0], work=score_start, product=PRODUCT)
+    plain = run(plan, START, math.inf, plan.seeds[0], work=score_start, product=START_PRODUCT)
     return [replace(plain, columns={**plain.columns, "method": RECIPE, "epsilon_asked": 0.0}), *found]
 
 
@@ -89,38 +137,152 @@ def _fits(usual: Experiment, key: str) -> bool:
     return section == "local" and setting in type(usual.local).model_fields
 
 
-def score_start(experiment: Experiment, folder: Path, device: str) -> None:
-    """Tests the network as it is before round one; nothing is trained, and no run is made."""
-    from silodp.runs.build import build
-    from silodp.runs.record import start_record, test_record
-
-    with threads(experiment.threads):
-        parts = build(experiment, device=device)
-        batch = parts.experiment.evaluation.batch if parts.mixes_images() else "any"
-        scores = parts.engine.evaluate(parts.first_state().model, "test", thorough=True)
-    start = start_record(parts.experiment)
-    if start is None:
-        raise InputError("model.start: there is none to test; give one")
-    content: StartFile = {"start": start, "test": test_record(0, scores, batch, None)}
-    private_folder(folder)
-    write_atomically(folder / PRODUCT, to_json(content).encode())
-
-
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    untrained = next((one for one in found if one.cell.product == PRODUCT), None)
-    trained = [one for one in found if one.cell.product != PRODUCT]
+def results(plan: Plan, found: Sequence[Found]) -> Results:
+    untrained = next((one for one in found if one.cell.product == START_PRODUCT), None)
+    trained = [one for one in found if one.cell.product != START_PRODUCT]
     if not trained:
         raise InputError(f"--only {plan.only}: the start alone is no study; take more of its runs")
-    start = read_product(StartFile, untrained.folder / PRODUCT) if untrained else None
-    write_all(out, plan, untrained, start, trained)
+    start = read_product(StartFile, untrained.folder / START_PRODUCT) if untrained else None
+    level = or_nan(start["test"]["mean"][plan.metrics[0]]) if start else None
+    rows = run_rows(trained)
+    if untrained is not None and start is not None:  # of a run it has nothing: no round was trained
+        scores = {f"test_{name}": value for name, value in start["test"]["mean"].items()}
+        own = {**untrained.cell.columns, "rounds": 0, "epsilon_hospital": 0.0, **scores}
+        own["run"] = untrained.folder.name
+        rows.insert(0, {key: own.get(key, "") for key in rows[0]})
+    return Results(
+        f"What a model is worth at each ε of a hospital, {plan.task}",
+        trained,
+        [_methods(trained), _table(plan, level, trained)],
+        claims(plan, level, trained),
+        [_THEORY, *same_generator(plan)],
+        {"hospital-privacy": _picture(plan, level, trained)},
+        {"results.csv": rows},
+        training="methods as below",
+    )
+
+
+def _methods(trained: Sequence[Found]) -> str:
+    """How each method trains."""
+
+    def begins(runs: list[Found]) -> str:
+        start = runs[0].summary["start"]
+        return f"{start['name']}: {IN_WORDS[start['origin']]}" if start else "by chance"
+
+    def local(runs: list[Found]) -> str:
+        own = runs[0].cell.experiment.local
+        return f"{own.optimizer} at {own.learning_rate:g}, batches of {own.batch_size}"
+
+    def model(runs: list[Found]) -> str:
+        last = runs[0].cell.experiment.averaged_rounds
+        return f"mean of the last {last} round{'s' * (last > 1)}" if last else "last round's"
+
+    columns: Columns[list[Found]] = (
+        ("method", lambda runs: METHODS[str(runs[0].cell.columns["method"])].name),
+        ("begins", begins),
+        ("numbers that train", lambda runs: distinct(runs, "parameters")),
+        ("v", lambda runs: distinct(runs, "intermediaries")),
+        ("rounds", lambda runs: distinct(runs, "rounds")),
+        ("local training", local),
+        ("C", lambda runs: runs[0].cell.experiment.clipping.rule),
+        ("model", model),
+    )
+    return table([runs for method in METHODS if (runs := select(trained, method=method))], columns)
+
+
+def _asked(trained: Sequence[Found]) -> list[float]:
+    return sorted({float(one.cell.columns["epsilon_asked"]) for one in trained})
+
+
+def _table(plan: Plan, start: float | None, trained: Sequence[Found]) -> str:
+    metric = plan.metrics[0]
+    shown = {method: words for method, words in METHODS.items() if select(trained, method=method)}
+    header = ["ε hospital asked", "spent", *(f"{METRIC_NAMES[metric]}: {one.name}" for one in shown.values())]
+    rows = []
+    if start is not None:
+        untrained = f"{start:.3f} (the start, untrained)"
+        rows.append(["0", "0", *(untrained if method == RECIPE else "–" for method in shown)])
+    for asked in _asked(trained):
+        here = select(trained, epsilon_asked=asked)
+        rows.append(
+            [
+                f"{asked:g}" if asked < math.inf else "∞ (no noise)",
+                epsilon(here, "hospital"),
+                *(spread_test(select(here, method=method), metric) for method in shown),
+            ]
+        )
+    return markdown_table(header, rows)
+
+
+def _means(plan: Plan, trained: Sequence[Found], method: str) -> dict[float, float]:
+    """The headline metric by the ε that was asked for."""
+    runs = {asked: select(trained, method=method, epsilon_asked=asked) for asked in _asked(trained)}
+    return {asked: mean_test(own, plan.metrics[0]) for asked, own in runs.items() if own}
+
+
+def claims(plan: Plan, start: float | None, trained: Sequence[Found]) -> list[Claim]:
+    """Whether training at an ε is better than none at all, and whether the recipe is best."""
+    said = []
+    levels: dict[float, dict[str, float]] = {}
+    for method, words in METHODS.items():
+        means = {asked: value for asked, value in _means(plan, trained, method).items() if asked < math.inf}
+        if means and start is not None:
+            gains = {f"ε = {asked:g}": value - start for asked, value in means.items()}
+            said.append(everywhere(f"{words.name}: better than the start, untrained", gains))
+        for asked, value in means.items():
+            if not math.isnan(value):
+                levels.setdefault(asked, {})[method] = value
+    best = {asked: max(own, key=lambda one: own[one]) for asked, own in levels.items() if len(own) > 1}
+    shown = [
+        f"{METHODS[one].name} at ε = {asked:g} ({levels[asked][one]:.3f})" for asked, one in best.items()
+    ]
+    holds = all(one == RECIPE for one in best.values()) if best else None
+    return [*said, Claim("The recipe is the best at each ε with several methods", holds, "; ".join(shown))]
+
+
+def _picture(plan: Plan, start: float | None, trained: Sequence[Found]) -> Picture:
+    metric, several = plan.metrics[0], len(plan.seeds) > 1
+    finite = [asked for asked in _asked(trained) if asked < math.inf] or [1.0]
+    places = {asked: math.log2(asked) for asked in finite}
+    places |= {0.0: min(places.values()) - 1, math.inf: max(places.values()) + 1}
+    lines = []
+    for method, words in METHODS.items():
+        points = _means(plan, trained, method)
+        if not points:
+            continue
+        label = f"{words.name}: {distinct(select(trained, method=method), 'parameters')} numbers train"
+        inner = {places[asked]: value for asked, value in points.items() if asked < math.inf}
+        if method == RECIPE and start is not None:
+            points = {0.0: start, **points}
+        every = {places[asked]: value for asked, value in points.items()}
+        lines += [
+            Line(every.items(), f"{words.style[0]}:", words.colour),
+            Line(inner.items(), words.style, words.colour, label),
+        ]
+        if several:
+            each = [
+                (places[float(one.cell.columns["epsilon_asked"])], one.test(metric))
+                for one in select(trained, method=method)
+            ]
+            lines.append(Line(each, ".", words.colour, faint=True))
+    names = {0.0: "0\nnothing trained", math.inf: "∞\nno noise"}
+    panel = Panel(
+        "ε of a hospital (less is more private)",
+        f"test {METRIC_NAMES[metric]} (higher is better{', a dot a seed' * several})",
+        lines,
+        [Level(start, "the start, untrained")] if start is not None else [],
+        title="Every point of a column protects a hospital equally well",
+        ticks={place: names.get(asked, f"{asked:g}") for asked, place in places.items()},
+    )
+    return Picture([panel], (8.5, 5), legends=2)
 
 
 _TITLE = "What a model is worth at each ε of a hospital"
 PROSTATE = Study(
-    "hospital-privacy-prostate", f"{_TITLE}: prostate, Dice (not in the paper)", "prostate", cells, write,
+    "hospital-privacy-prostate", f"{_TITLE}: prostate, Dice (not in the paper)", "prostate", cells, results,
     runs=19, bases=PROSTATE_BASES,
 )  # fmt: skip
 ICH = Study(
-    "hospital-privacy-ich", f"{_TITLE}: haemorrhage, AUC (not in the paper)", "ich", cells, write,
+    "hospital-privacy-ich", f"{_TITLE}: haemorrhage, AUC (not in the paper)", "ich", cells, results,
     runs=19, bases=ICH_BASES,
 )  # fmt: skip

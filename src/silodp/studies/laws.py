@@ -10,11 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from silodp.studies.claims import Claim
+
 HOLDS = 0.9
 """A law holds where its R² is at least this."""
 
 UNLIKE = 0.25
-"""R² forgives a wrong power, since v = 1 weighs most; a best power this far off is said."""
+"""And where the best power is no further off: R² forgives a wrong one, since v = 1 weighs most."""
 
 
 @dataclass(frozen=True)
@@ -92,30 +94,16 @@ def fit(values: Mapping[tuple[str, str], Sequence[tuple[int, float]]], quantity:
     return Fits(quantity, how, fixed_power(v, y, power), fixed_power(v, y, power, True), free_power(v, y))
 
 
-def reading(fits: Sequence[Fits]) -> str:
-    """For each fit whether the paper's law holds and which power does."""
-    lines = []
-    for one in fits:
-        symbol, law, free = one.quantity.symbol, f"{one.quantity.symbol} = {one.quantity.law}", one.free
-        if math.isnan(one.paper.r2):
-            lines.append(f"- {one.measured}: {law} cannot be tested, too few v or no change over v.")
-            continue
-        best = f"{symbol} ∝ v^{free.power:.2f}".replace("-", "−")
-        close = "" if math.isnan(free.r2) else f" (R² = {free.r2:.2f} in logarithms)"
-        if one.paper.r2 >= HOLDS:
-            unlike = abs(free.power - one.quantity.power) > UNLIKE
-            only = " by its R² only" * unlike
-            text = f"{law} holds{only}, R² = {one.paper.r2:.2f}; the best power is {best}{close}"
-        elif free.r2 >= HOLDS:
-            text = f"{law} does not hold, R² = {one.paper.r2:.2f}; {best} does{close}"
-        else:
-            text = f"{law} does not hold, R² = {one.paper.r2:.2f}; "
-            few = math.isnan(free.r2)
-            text += "too few v for another power" if few else f"no power of v does, at best {best}{close}"
-        if one.paper.r2 < HOLDS <= one.with_constant.r2:
-            text += f"; with a constant added it does, R² = {one.with_constant.r2:.2f}"
-        lines.append(f"- {one.measured}: {text}.")
-    return "\n".join(lines)
+def claim(fits: Fits) -> Claim:
+    """Whether the paper's law holds, and which power fits best."""
+    law, free = fits.paper, fits.free
+    known = not math.isnan(law.r2)
+    unlike = abs(free.power - fits.quantity.power) > UNLIKE
+    return Claim(
+        f"{fits.measured}: {fits.quantity.symbol} = {fits.quantity.law}",
+        law.r2 >= HOLDS and not unlike if known else None,
+        f"R² = {law.r2:.2f}, best power v^{free.power:.2f}".replace("-", "−") * known,
+    )
 
 
 def _r2(values: NDArray[Any], fitted: NDArray[Any]) -> float:

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import mean
+from typing import Literal
 
 from silodp.errors import InputError
 from silodp.intermediary import closed_form
 from silodp.runs.schema import or_infinite
-from silodp.studies.output import (
+from silodp.studies.claims import Claim, everywhere
+from silodp.studies.columns import (
     METRIC_NAMES,
     defined_mean,
-    epsilons,
+    epsilon,
     mean_test,
-    run_rows,
     select,
     signed,
-    spread,
-    write_figure,
-    write_markdown,
+    spread_test,
+    table,
 )
+from silodp.studies.output import Results
 from silodp.studies.paper import METHODS
+from silodp.studies.pictures import BLUE, GREEN, ORANGE, PINK, Level, Line, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan, Study
-from silodp.tables import markdown_table, write_csv
 
 _LINES = {
-    "fedavg": ("#0072B2", "o-"),
-    "fedadam": ("#D55E00", "s--"),
-    "fednova": ("#009E73", "^-."),
-    "dp2-rmsprop": ("#CC79A7", "D:"),
+    "fedavg": (BLUE, "o-"),
+    "fedadam": (ORANGE, "s--"),
+    "fednova": (GREEN, "^-."),
+    "dp2-rmsprop": (PINK, "D:"),
 }
 """Colour and style of each method, told apart without colours too."""
 
@@ -79,60 +79,67 @@ def _cell(plan: Plan, z_h: float, v: int, seed: int, optimizer: str) -> Cell:
     return replace(cell, columns={**cell.columns, "z_hospital": z_h})
 
 
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    write_csv(out / "results.csv", run_rows(found))
-    parts = [_table(plan, found), _theory(plan), verdict(plan, found)]
-    write_markdown(out, "Every method at the same ε of a hospital", plan, found, parts)
-    _picture(out, plan, found)
-
-
-def _runs(found: Sequence[Found], z_h: float, optimizer: str) -> dict[int, list[Found]]:
-    """The runs of a method by v."""
-    mine = select(found, z_hospital=z_h, method=METHODS[optimizer])
-    counts = sorted({one.summary["intermediaries"] for one in mine})
-    return {v: [one for one in mine if one.summary["intermediaries"] == v] for v in counts}
-
-
-def _gains(unsplit: Sequence[Found], split: Sequence[Found], metric: str) -> list[float]:
-    """Of splitting, seed by seed."""
-    before = {one.cell.columns["seed"]: one.test(metric) for one in unsplit}
-    after = {one.cell.columns["seed"]: one.test(metric) for one in split}
-    return [after[seed] - before[seed] for seed in after if seed in before]
-
-
-def _table(plan: Plan, found: Sequence[Found]) -> str:
-    first, second = plan.metrics
-    header = ["ε hospital", "z of the hospital", "method", "v", "ε intermediary", "z = v·z_h"]
-    header += [
-        METRIC_NAMES[first],
-        "gain of splitting",
-        METRIC_NAMES[second],
-        "C in the last round",
-        "σ of the mean",
+def results(plan: Plan, found: Sequence[Found]) -> Results:
+    rows = [
+        Runs(z_h, name, v, runs)
+        for z_h in (0.0, *plan.noise)
+        for name in METHODS.values()
+        for v, runs in _by_count(select(found, z_hospital=z_h, method=name)).items()
     ]
-    rows = []
-    for z_h in (0.0, *plan.noise):
-        for optimizer, name in METHODS.items():
-            by_count = _runs(found, z_h, optimizer)
-            for v, runs in by_count.items():
-                gains = _gains(by_count.get(1, []), runs, first) if v > 1 else []
-                ends = [one.rounds[-1] for one in runs]
-                rows.append(
-                    [
-                        epsilons(runs)[0],
-                        f"{z_h:g}" if z_h else "no privacy",
-                        name,
-                        str(v),
-                        epsilons(runs)[1],
-                        f"{v * z_h:g}" if z_h else "–",
-                        spread([one.test(first) for one in runs]),
-                        signed(defined_mean(gains)),
-                        spread([one.test(second) for one in runs]),
-                        f"{mean(or_infinite(end['clip_bound']) for end in ends):.3g}" if z_h else "–",
-                        f"{mean(or_infinite(end['noise_std']) for end in ends):.2g}" if z_h else "–",
-                    ]
-                )
-    return markdown_table(header, rows)
+    return Results(
+        "Every method at the same ε of a hospital",
+        found,
+        [_table(plan, rows), _theory(plan)],
+        claims(plan, rows),
+        pictures={"matched-privacy": _picture(plan, rows)},
+    )
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that differ in their seeds alone."""
+
+    z_h: float
+    method: str
+    v: int
+    runs: list[Found]
+
+    def gain(self, rows: Sequence[Runs], metric: str) -> float:
+        """Of splitting, the mean over seeds; NaN where there is nothing to compare with."""
+        if self.v == 1:
+            return math.nan
+        whole = [row for row in rows if (row.z_h, row.method, row.v) == (self.z_h, self.method, 1)]
+        before = {one.cell.columns["seed"]: one.test(metric) for row in whole for one in row.runs}
+        after = {one.cell.columns["seed"]: one.test(metric) for one in self.runs}
+        return defined_mean(after[seed] - before[seed] for seed in after if seed in before)
+
+    def at_end(self, key: Literal["clip_bound", "noise_std"], digits: int) -> str:
+        """What the last round had."""
+        ends = [or_infinite(one.rounds[-1][key]) for one in self.runs]
+        return f"{mean(ends):.{digits}g}" if self.z_h else "–"
+
+
+def _by_count(runs: Sequence[Found]) -> dict[int, list[Found]]:
+    counts = sorted({one.summary["intermediaries"] for one in runs})
+    return {v: [one for one in runs if one.summary["intermediaries"] == v] for v in counts}
+
+
+def _table(plan: Plan, rows: Sequence[Runs]) -> str:
+    first, second = plan.metrics
+    columns = (
+        ("ε hospital", lambda row: epsilon(row.runs, "hospital")),
+        ("z of the hospital", lambda row: f"{row.z_h:g}" if row.z_h else "no privacy"),
+        ("method", lambda row: row.method),
+        ("v", lambda row: str(row.v)),
+        ("ε intermediary", lambda row: epsilon(row.runs, "intermediary")),
+        ("z = v·z_h", lambda row: f"{row.v * row.z_h:g}" if row.z_h else "–"),
+        (METRIC_NAMES[first], lambda row: spread_test(row.runs, first)),
+        ("gain of splitting", lambda row: signed(row.gain(rows, first))),
+        (METRIC_NAMES[second], lambda row: spread_test(row.runs, second)),
+        ("C in the last round", lambda row: row.at_end("clip_bound", 3)),
+        ("σ of the mean", lambda row: row.at_end("noise_std", 2)),
+    )
+    return table(rows, columns)
 
 
 def _theory(plan: Plan) -> str:
@@ -149,82 +156,52 @@ def _theory(plan: Plan) -> str:
     )
 
 
-def verdict(plan: Plan, found: Sequence[Found]) -> str:
+def claims(plan: Plan, rows: Sequence[Runs]) -> list[Claim]:
     """Whether splitting helps at equal ε of a hospital, by the headline metric."""
-    metric, gains, best = plan.metrics[0], {}, []
-    for z_h in plan.noise:
-        scores: dict[str, float] = {}
-        for optimizer, name in METHODS.items():
-            by_count = _runs(found, z_h, optimizer)
-            for v, runs in by_count.items():
-                scores[f"{name} with v = {v}"] = mean_test(runs, metric)
-                if v > 1 and (own := _gains(by_count.get(1, []), runs, metric)):
-                    gains[f"{name}, v = {v}, z_h = {z_h:g}"] = defined_mean(own)
-        scores = {who: score for who, score in scores.items() if not math.isnan(score)}
-        if scores:
-            winner = max(scores, key=lambda key: scores[key])
-            epsilon = epsilons(select(found, z_hospital=z_h))[0]
-            best.append(f"{winner} at ε = {epsilon} ({scores[winner]:.3f})")
-    undefined = [name for name, gain in gains.items() if math.isnan(gain)]
-    known = sorted(gain for gain in gains.values() if not math.isnan(gain))
-    unsaid = f" Undefined: {'; '.join(undefined)}." if undefined else ""
-    if not known:
-        return f"No pair of runs with and without splitting to compare.{unsaid}"
-    helped = sum(gain > 0 for gain in known)
-    count = {0: "in none", len(known): "in all"}.get(helped, f"in {helped}")
-    spanned = f"from {signed(known[0])} to {signed(known[-1])}"
-    return (
-        f"At equal ε of a hospital, splitting raises the test {METRIC_NAMES[metric]} {count} of {len(known)} "
-        f"pairs: {signed(mean(known))} in the mean, {spanned}.{unsaid} "
-        f"The best of each level: {'; '.join(best)}."
-    )
-
-
-def _picture(out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
-
     metric = plan.metrics[0]
-    figure = Figure(figsize=(4 * len(plan.noise) + 1.5, 4.4), layout="constrained")
-    figure.suptitle("All points of a panel protect a hospital equally well: does splitting it help?")
-    panels = figure.subplots(1, len(plan.noise), sharey=True, squeeze=False)[0]
-    for place, z_h in zip(panels, plan.noise, strict=True):
-        counts: set[int] = set()
+    found = []
+    for method in METHODS.values():
+        split = [row for row in rows if row.method == method and row.v > 1]
+        gains = {f"z_h = {row.z_h:g}, v = {row.v}": row.gain(rows, metric) for row in split}
+        found.append(everywhere(f"{method}: splitting raises the {METRIC_NAMES[metric]}", gains))
+    best = []
+    for z_h in plan.noise:
+        scores = {row.method + f" with v = {row.v}": row for row in rows if row.z_h == z_h}
+        known = {name: row for name, row in scores.items() if not math.isnan(mean_test(row.runs, metric))}
+        if len(known) > 1:
+            best.append(max(known.items(), key=lambda item: mean_test(item[1].runs, metric)))
+    shown = [
+        f"{name} at ε = {epsilon(row.runs, 'hospital')} ({mean_test(row.runs, metric):.3f})"
+        for name, row in best
+    ]
+    split_best = all(row.v > 1 for _, row in best) if best else None
+    return [*found, Claim("At each ε of a hospital the best splits it", split_best, "; ".join(shown))]
+
+
+def _picture(plan: Plan, rows: Sequence[Runs]) -> Picture:
+    metric = plan.metrics[0]
+    plain = [row for row in rows if not row.z_h and row.method == METHODS["fedavg"]]
+    panels: list[Panel] = []
+    for z_h in plan.noise:
+        here = [row for row in rows if row.z_h == z_h]
+        lines = []
         for optimizer, (colour, style) in _LINES.items():
-            by_count = _runs(found, z_h, optimizer)
-            if not by_count:
-                continue
-            counts |= set(by_count)
-            means = [mean_test(runs, metric) for runs in by_count.values()]
-            place.plot(list(by_count), means, style, color=colour, label=METHODS[optimizer])
-        if plain := select(found, z_hospital=0.0, method=METHODS["fedavg"]):
-            level = mean_test(plain, metric)
-            place.axhline(level, color="#555555", linewidth=1, linestyle=(0, (6, 4)))
-            place.annotate(
-                "DP-FedAvg without privacy",
-                (0.98, level),
-                (0, -3),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                ha="right",
-                va="top",
-                fontsize="small",
-                color="#555555",
+            means = {row.v: mean_test(row.runs, metric) for row in here if row.method == METHODS[optimizer]}
+            lines.append(Line(means.items(), style, colour, METHODS[optimizer]))
+        spent = epsilon([one for row in here for one in row.runs], "hospital")
+        panels.append(
+            Panel(
+                "v, intermediaries a hospital (1 = not split)",
+                "" if panels else f"test {METRIC_NAMES[metric]} (higher is better)",
+                lines,
+                [Level(mean_test(row.runs, metric), "DP-FedAvg without privacy") for row in plain],
+                title=f"ε of a hospital = {spent}  (z/v = {z_h:g})",
+                ticks=sorted({row.v for row in here}),
+                log="x",
             )
-        epsilon = epsilons(select(found, z_hospital=z_h))[0]
-        place.set(title=f"ε of a hospital = {epsilon}  (z/v = {z_h:g})", ylim=(0, 1), xscale="log")
-        place.set_xlabel("v, intermediaries a hospital (1 = not split)")
-        place.set_xticks(sorted(counts), [str(v) for v in sorted(counts)])
-        place.xaxis.set_minor_locator(NullLocator())
-        place.grid(alpha=0.3)
-    panels[0].set_ylabel(f"test {METRIC_NAMES[metric]} (higher is better)")
-    handles = {
-        label: handle
-        for place in panels
-        for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
-    write_figure(out, "matched-privacy", figure)
+        )
+    title = "All points of a panel protect a hospital equally well: does splitting it help?"
+    return Picture(panels, (4 * len(plan.noise) + 1.5, 4.4), title)
 
 
 MATCHED = Study(
@@ -232,6 +209,6 @@ MATCHED = Study(
     "Every method at the same ε of a hospital (not in the paper)",
     "prostate",
     cells,
-    write,
+    results,
     runs=22,
 )

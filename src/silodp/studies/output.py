@@ -1,53 +1,62 @@
-"""How studies write: figures in words, lines of runs, pictures; hospital before intermediary everywhere."""
+"""What a study found, as data, and how it is written: csv, Markdown and pictures."""
 
 from __future__ import annotations
 
-import io
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from silodp.files import write_atomically
-from silodp.privacy.events import UNITS
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.runs.wording import SEEN, show_epsilon, tested_on
-from silodp.studies.study import Found, Plan
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-WITHOUT, WITH = "#D55E00", "#0072B2"
-"""Colours of runs without and with intermediaries, which colour-blind people tell apart."""
-
-DPI = 150  # of the png
-
-METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
+from silodp.studies.claims import Claim, claims_table
+from silodp.studies.columns import distinct
+from silodp.studies.pictures import Picture, write_picture
+from silodp.studies.study import Found, Plan, Study
+from silodp.tables import write_csv
 
 
-def write_figure(out: Path, name: str, figure: Figure) -> None:
-    """As svg and as png, the same bytes for the same content."""
-    import matplotlib
+@dataclass(frozen=True)
+class Results:
+    """What a study found.
 
-    for kind in ("svg", "png"):
-        content = io.BytesIO()
-        with matplotlib.rc_context({"svg.hashsalt": "silodp"}):
-            metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-        write_atomically(out / f"{name}.{kind}", content.getvalue())
-
-
-def write_markdown(
-    out: Path, title: str, plan: Plan, found: Sequence[Found], parts: Iterable[str], training: str = ""
-) -> None:
-    """table.md: a title, what the numbers rest on, and the parts, a paragraph or table each.
-
-    Args:
-        training: see `setting`.
+    Attributes:
+        title: of table.md.
+        runs: whose figures these are: results.csv has a line for each.
+        parts: of table.md, a paragraph or a Markdown table each.
+        claims: stand below the parts.
+        notes: paragraphs below the claims.
+        pictures: by the names of their files.
+        tables: csv files, by their names; "results.csv" is then in place of the usual one.
+        training: the network and how it trains, where these differ between runs.
     """
-    content = "\n\n".join([f"# {title}", setting(plan, found, training), *parts, caution(plan, found)])
-    write_atomically(out / "table.md", (content + "\n").encode())
+
+    title: str
+    runs: Sequence[Found]
+    parts: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    training: str = ""
+
+
+def write_study(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> None:
+    """All files of a study: table.md, results.csv and other tables, pictures as svg and png."""
+    results = study.results(plan, found)
+    for name, rows in ({"results.csv": run_rows(results.runs)} | dict(results.tables)).items():
+        if rows:
+            write_csv(out / name, rows)
+    said = [*results.parts, *([claims_table(results.claims)] if results.claims else []), *results.notes]
+    if results.runs:
+        said = [setting(plan, results), *said, caution(plan, results.runs)]
+    else:
+        said = [*_said_of_part(plan), *said]
+    write_atomically(out / "table.md", ("\n\n".join([f"# {results.title}", *said]) + "\n").encode())
+    for name, picture in results.pictures.items():
+        write_picture(out, name, picture)
 
 
 def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
@@ -93,13 +102,10 @@ def _on_whom(one: Found) -> dict[str, Any]:
     }
 
 
-def setting(plan: Plan, found: Sequence[Found], training: str = "") -> str:
-    """What the numbers rest on, in a paragraph.
-
-    Args:
-        training: the network and how it trains, where not all runs have them from the plan's base.
-    """
-    first, experiment = found[0].summary, plan.base
+def setting(plan: Plan, results: Results) -> str:
+    """What the numbers rest on, in a paragraph."""
+    found = results.runs
+    first, experiment = found[0].summary, found[0].cell.experiment
     cohort = first["cohort"]
     dealt = f", {cohort['partition']}" if "partition" in cohort else f", {cohort['hospitals']} hospitals"
     versions = sorted({one.summary["silodp"] for one in found})
@@ -111,17 +117,17 @@ def setting(plan: Plan, found: Sequence[Found], training: str = "") -> str:
         f"{local.batch_size}, {local.epochs:g} epoch a round"
     )
     lines = [
-        f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {training or usual}; "
+        f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {results.training or usual}; "
         f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}; "
         f"silodp {', '.join(versions)}.",
     ]
-    lines += said_of_part(plan)
+    lines += _said_of_part(plan)
     if plan.command:
         lines += ["", f"```sh\n{plan.command}\n```"]
     return "\n".join(lines)
 
 
-def said_of_part(plan: Plan) -> list[str]:
+def _said_of_part(plan: Plan) -> list[str]:
     """Where --only left something out."""
     text = f"This is a part of the study: only the runs with «{plan.only}» in their names (--only)."
     return [text] if plan.only else []
@@ -193,71 +199,3 @@ def _withdrawn(found: Sequence[Found]) -> list[str]:
         "and the hospital's ε stands for it. "
         f"Counted as the paper does it would be {counted}, which is nobody's."
     ]
-
-
-def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± standard deviation over seeds, the mean alone where there is one; how many have no value."""
-    known = [value for value in values if not math.isnan(value)]
-    text = f"{statistics.mean(known):.{digits}f}" if known else "–"
-    if len(known) > 1:
-        text += f" ± {statistics.stdev(known):.{digits}f}"
-    return text + (f" ({len(known)} of {len(values)} seeds defined)" if len(known) < len(values) else "")
-
-
-def mean_test(runs: Iterable[Found], metric: str) -> float:
-    """Mean of a test metric over the runs for which it is defined; NaN if there is none."""
-    return defined_mean(one.test(metric) for one in runs)
-
-
-def defined_mean(values: Iterable[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return statistics.mean(known) if known else math.nan
-
-
-def signed(value: float) -> str:
-    """A difference."""
-    return "–" if math.isnan(value) else f"{value:+.3f}"
-
-
-def distinct(found: Iterable[Found], key: Literal["rounds", "delta", "intermediaries"]) -> str:
-    """The different numbers that summaries have under a key, from the smallest: «9, 10»."""
-    return ", ".join(f"{value:g}" for value in sorted({one.summary[key] for one in found})) or "–"
-
-
-def show_printed(values: Sequence[float] | None, place: int = 0) -> str:
-    """A figure of the paper: mean ± std where it has one."""
-    if values is None:
-        return "–"
-    return f"{values[place]:.3f}" + (f" ± {values[place + 1]:.3f}" if len(values) == 4 else "")
-
-
-def select(found: Iterable[Found], **columns: Any) -> list[Found]:
-    """The runs with these values in their columns."""
-    return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
-
-
-def pair(found: Iterable[Found], **columns: Any) -> tuple[list[Found], list[Found]]:
-    """The runs with these values in their columns, without and with intermediaries."""
-    here = select(found, **columns)
-    return select(here, intermediaries="without"), select(here, intermediaries="with")
-
-
-PAIRED = ("ε hospital: without", "with", "ε intermediary: with", "v, last round")
-
-
-def paired_privacy(without: Sequence[Found], with_: Sequence[Found]) -> list[str]:
-    """What stands under `PAIRED`."""
-    return [epsilons(without)[0], *epsilons(with_), distinct(with_, "intermediaries")]
-
-
-def epsilons(runs: Sequence[Found]) -> list[str]:
-    """ε of a hospital, and of an intermediary."""
-    return [between([one.epsilon(unit) for one in runs]) for unit in UNITS]
-
-
-def between(values: Sequence[float]) -> str:
-    """One ε, or the least and the most of several."""
-    if not values:
-        return "–"
-    low, high = show_epsilon(min(values)), show_epsilon(max(values))
-    return low if low == high else f"{low}–{high}"

@@ -1,23 +1,18 @@
-"""What figures 2(a), (b) and (d) share: DP-FedAvg's runs of table 1, their rounds, how those are drawn."""
+"""What figures 2(a), (b) and (d) share: DP-FedAvg's runs of table 1, what was measured in them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from silodp.errors import InputError
-from silodp.studies.output import WITH, WITHOUT
+from silodp.studies.claims import Claim
 from silodp.studies.paper import printed
+from silodp.studies.pictures import WITH, WITHOUT, Box, Level, Panel, Picture
 from silodp.studies.study import Cell, Found, Plan
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Groups = dict[tuple[float, str], list[float]]
 """What was measured in every round, by z and "without" or "with" intermediaries."""
@@ -79,14 +74,15 @@ def middle_half(values: Sequence[float] | None, digits: int = 2) -> str:
     return f"{middle} ({low}–{high})"
 
 
-def grows(values: Sequence[float]) -> bool:
-    """Whether each is larger than the one before."""
-    return all(after > before for before, after in pairwise(values))
-
-
-def listed(values: Mapping[float, float], digits: int = 2) -> str:
-    """«1.20 at z = 0.3, 1.31 at z = 0.5»."""
-    return ", ".join(f"{value:.{digits}f} at z = {z:g}" for z, value in values.items())
+def uncapped(rows: Sequence[Mapping[str, Any]]) -> Claim:
+    """Whether the rule had its way: a v that is capped is as steady as the cap, and λ stays above 1/N."""
+    with_ = [row for row in rows if row["intermediaries"] == "with" and row["applied"]]
+    capped = sum(row["v_capped"] for row in with_)
+    return Claim(
+        "Every hospital has images for as many intermediaries as the rule asks for",
+        not capped if with_ else None,
+        f"v is capped in {capped} of {len(with_)} rounds",
+    )
 
 
 def in_words(part: str) -> str:
@@ -94,46 +90,27 @@ def in_words(part: str) -> str:
     return f"What the paper shows, in a picture without numbers: {printed()['figure2'][part]}."
 
 
-def draw_distributions(plan: Plan, groups: Groups, label: str) -> tuple[Figure, Axes]:
-    """At each z a box and every round as a point, without and with intermediaries side by side."""
-    from matplotlib.figure import Figure
+def distributions(
+    plan: Plan, groups: Groups, label: str, title: str, *, target: Level | None = None
+) -> Picture:
+    """At each z a box and every round as a point, without and with intermediaries side by side.
 
-    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for word, colour, side, marker in (("without", WITHOUT, -0.14, "o"), ("with", WITH, 0.14, "^")):
-        name = f"{word} intermediaries"
-        for number, z in enumerate(plan.noise):
-            values = groups.get((z, word), [])
-            if not values:
-                continue
-            # Spread over the width in the order of the rounds: the same picture each time.
-            spots = number + side + np.linspace(-0.08, 0.08, len(values)) * (len(values) > 1)
-            axes.plot(spots, values, marker, color=colour, markersize=4, alpha=0.5, linewidth=0, label=name)
-            name = ""  # once in the legend
-            edges = {"color": colour, "linewidth": 1.5}
-            axes.boxplot(
-                values, positions=[number + side], widths=0.24, showfliers=False, manage_ticks=False,
-                boxprops=edges, whiskerprops=edges, capprops=edges, medianprops=edges | {"linewidth": 3},
-            )  # fmt: skip
-            outside, align = (number + 2 * side, "left" if side > 0 else "right")
-            axes.text(
-                outside, median(values), f"{median(values):.3g}",
-                color=colour, fontsize="small", va="center", ha=align,
-            )  # fmt: skip
-    axes.set_xticks(range(len(plan.noise)), [f"z = {z:g}" for z in plan.noise])
-    axes.set(xlim=(-0.6, len(plan.noise) - 0.4), xlabel="noise multiplier", ylabel=label)
-    axes.grid(axis="y", alpha=0.3)
-    return figure, axes
-
-
-def finish(figure: Figure, axes: Axes, title: str) -> None:
-    """Title and legend, the latter below so that it hides nothing."""
-    axes.set_title(title, loc="left", fontsize="medium")
-    if axes.get_legend_handles_labels()[0]:
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
-
-
-def most_over_least(values: Mapping[float, float]) -> float:
-    """How many times the smallest the largest is."""
-    known = [value for value in values.values() if value > 0]
-    return max(known) / min(known) if known else math.nan
+    Args:
+        target: the value that is aimed at; the scale is then logarithmic.
+    """
+    boxes = [
+        Box(number + side, groups[z, word], marker, colour, f"{word} intermediaries", side)
+        for word, colour, side, marker in (("without", WITHOUT, -0.14, "o"), ("with", WITH, 0.14, "^"))
+        for number, z in enumerate(plan.noise)
+        if (z, word) in groups
+    ]
+    panel = Panel(
+        "noise multiplier",
+        label,
+        boxes=boxes,
+        levels=[target] if target else [],
+        ticks={number: f"z = {z:g}" for number, z in enumerate(plan.noise)},
+        y_range=None if target else (0, None),
+        log="y" if target else "",
+    )
+    return Picture([panel], (7.5, 4.6), f"{title}; a point a round, median beside the box")

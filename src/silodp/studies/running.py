@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from silodp.errors import InputError
 from silodp.files import private_folder, private_open, to_json, write_atomically
 from silodp.runs.schema import read_as
+from silodp.studies.output import write_study
 from silodp.studies.study import Cell, Found, Plan, Study
 from silodp.studies.workers import worker_pool
 
@@ -74,7 +75,7 @@ def run_study(
             _ = one.summary  # a damaged one is refused before the others train
     _run_cells(found, jobs or default_jobs(plan, device), device, on_cell, folder / "errors.txt")
     with _alone(folder):
-        study.write(folder, replace(plan, only=only or ""), found)
+        write_study(study, folder, replace(plan, only=only or ""), found)
     return folder
 
 

@@ -27,6 +27,7 @@ from silodp.studies.paper import METHODS, Task, noise_multipliers
 
 if TYPE_CHECKING:
     from silodp.cohorts import HospitalData
+    from silodp.studies.output import Results
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
@@ -247,7 +248,7 @@ class Study:
     Attributes:
         title: one line.
         cells: what must have run.
-        write: writes csv, Markdown and pictures into a folder.
+        results: what they say: tables, claims and pictures, which `output.write_study` writes.
         settable: what --set may change here though cells of other studies set it themselves.
         runs: how many at small scale with one seed, for the list: counting them may need the cohort.
         bases: what its cells start from at each scale; default: the paper's method for the task.
@@ -257,7 +258,7 @@ class Study:
     title: str
     task: Task
     cells: Callable[[Plan], Sequence[Cell]]
-    write: Callable[[Path, Plan, Sequence[Found]], None]
+    results: Callable[[Plan, Sequence[Found]], Results]
     runs: int = 0
     settable: tuple[str, ...] = ()
     bases: Mapping[Scale, Base] | None = None

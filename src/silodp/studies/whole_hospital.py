@@ -1,4 +1,4 @@
-"""Runs with privacy for a whole hospital: what its studies start from, and a run at a given ε of a hospital.
+"""Runs with privacy for a whole hospital: what its studies start from, a run at a given ε, and its work.
 
 The recipe is that of the presets prostate-hospital and ich-hospital: from a start of generated images only
 the norm layers' scales and shifts and the last layer train, and the budget sets the noise.
@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypedDict
+
+from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.studies.study import Base, Cell, Plan, Scale
+from silodp.files import private_folder, to_json, write_atomically
+from silodp.runs.schema import ModelTest, StartRecord, Values
+from silodp.runs.threads import threads
+from silodp.studies.study import Base, Cell, Plan, Scale, read_product, train_or_resume
+
+if TYPE_CHECKING:
+    from silodp.runs.personal import Tuning
 
 PROSTATE_BASES: dict[Scale, Base] = {
     "smoke": Base(
@@ -98,3 +108,60 @@ def same_generator(plan: Plan) -> list[str]:
         "contrasts and zooms. So the figures say how few numbers and much noise go together, and nothing of "
         "what a start is worth on real images; --cohort FILE asks that."
     ]
+
+
+START_PRODUCT = "start.json"
+
+
+class StartFile(TypedDict):
+    """start.json: the start, and what it scores untrained."""
+
+    start: StartRecord
+    test: ModelTest
+
+
+def score_start(experiment: Experiment, folder: Path, device: str) -> None:
+    """Tests the network as it is before round one; nothing is trained, and no run is made."""
+    from silodp.runs.build import build
+    from silodp.runs.record import start_record, test_record
+
+    with threads(experiment.threads):
+        parts = build(experiment, device=device)
+        batch = parts.experiment.evaluation.batch if parts.mixes_images() else "any"
+        scores = parts.engine.evaluate(parts.first_state().model, "test", thorough=True)
+    start = start_record(parts.experiment)
+    if start is None:
+        raise InputError("model.start: there is none to test; give one")
+    content: StartFile = {"start": start, "test": test_record(0, scores, batch, None)}
+    private_folder(folder)
+    write_atomically(folder / START_PRODUCT, to_json(content).encode())
+
+
+def product_of(tuning: Tuning) -> str:
+    """Named by how hospitals fine-tune, which is no part of the run: other tuning is another file."""
+    return f"personal-{tuning.epochs}-{tuning.learning_rate:g}-{tuning.batch_size}.json"
+
+
+class PersonalFile(TypedDict):
+    """What each hospital's models score on its own test images: by hospital, then by model."""
+
+    hospitals: dict[str, dict[str, Values]]
+
+
+def train_and_personalise(experiment: Experiment, folder: Path, device: str, tuning: Tuning) -> None:
+    """The run, or the rest of it, then each hospital's own fine-tuning; scores are kept, models are not."""
+    from silodp.cohorts import load_cohort
+    from silodp.runs.personal import personalise
+
+    train_or_resume(experiment, folder, device)
+    product = folder / product_of(tuning)
+    so_far = product.with_name(f"{product.stem}-so-far.json")
+    done = read_product(PersonalFile, so_far)["hospitals"] if so_far.exists() else {}
+    cohort = load_cohort(experiment.cohort)
+    with threads(experiment.threads):
+        for hospital in experiment.participation.training(cohort.hospitals):
+            if hospital.name not in done:
+                found = personalise(folder, hospital.name, tuning, cohort=cohort, device=device)
+                done[hospital.name] = {name: dict(one.values) for name, one in found.scores.items()}
+                write_atomically(so_far, to_json({"hospitals": done}).encode())
+    so_far.rename(product)

@@ -7,22 +7,39 @@ hospital. Personal: the released one, fine-tuned in the same way. Federated: all
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypedDict
-
 from silodp.errors import InputError
-from silodp.experiment import Experiment
-from silodp.files import to_json, write_atomically
-from silodp.runs.schema import Values, or_nan
-from silodp.runs.threads import threads
-from silodp.studies.output import select
-from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, RECIPE, run
-from silodp.studies.worth_it_output import AtHome, write_all
+from silodp.runs.schema import or_nan
+from silodp.studies.claims import Claim, everywhere
+from silodp.studies.columns import (
+    METRIC_NAMES,
+    Columns,
+    defined_mean,
+    distinct,
+    epsilon,
+    select,
+    show,
+    signed,
+    table,
+)
+from silodp.studies.output import Results
+from silodp.studies.pictures import BLUE, GREEN, GREY, ORANGE, Level, Line, Panel, Picture
+from silodp.studies.study import Cell, Found, Plan, Study, read_product
+from silodp.studies.whole_hospital import (
+    ICH_BASES,
+    PROSTATE_BASES,
+    RECIPE,
+    PersonalFile,
+    product_of,
+    run,
+    same_generator,
+    train_and_personalise,
+)
 
 if TYPE_CHECKING:
     from silodp.runs.personal import Tuning
@@ -32,15 +49,42 @@ NUMBERS = (3, 6, 10, 20)
 FEDERATED = "federated"
 
 
+LINES = {
+    "alone": ("alone: own fine-tuning of the start", GREY, "o--"),
+    "released": ("released, with privacy for a hospital", ORANGE, "s:"),
+    "personal": ("personal: released, then own fine-tuning", BLUE, "^-"),
+    "federated": ("federated without privacy, all parameters", GREEN, "D-."),
+}
+"""What a model is called, its colour and its style; told apart without colours too."""
+
+
+@dataclass(frozen=True)
+class AtHome:
+    """The headline metric of each model on one hospital's own test images; NaN: not defined.
+
+    Attributes:
+        members: how many hospitals trained.
+    """
+
+    members: int
+    seed: int
+    hospital: str
+    training_images: int
+    test_images: int
+    alone: float
+    released: float
+    personal: float
+    federated: float
+
+    def score(self, model: str) -> float:
+        value: float = getattr(self, model)
+        return value
+
+
 def tuning_of(plan: Plan) -> Tuning:
     from silodp.runs.personal import Tuning
 
     return Tuning(epochs=1, batch_size=4) if plan.scale == "smoke" else Tuning()
-
-
-def product_of(tuning: Tuning) -> str:
-    """Named by how hospitals fine-tune, which is no part of the run: other tuning is another file."""
-    return f"personal-{tuning.epochs}-{tuning.learning_rate:g}-{tuning.batch_size}.json"
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -81,37 +125,40 @@ def _cell(
     return run(plan, method, epsilon, seed, changes, f"{members}hospitals" * some, **other)
 
 
-class PersonalFile(TypedDict):
-    """What each hospital's models score on its own test images: by hospital, then by model."""
-
-    hospitals: dict[str, dict[str, Values]]
-
-
-def train_and_personalise(experiment: Experiment, folder: Path, device: str, tuning: Tuning) -> None:
-    """The run, or the rest of it, then each hospital's own fine-tuning; scores are kept, models are not."""
-    from silodp.cohorts import load_cohort
-    from silodp.runs.personal import personalise
-
-    train_or_resume(experiment, folder, device)
-    product = folder / product_of(tuning)
-    so_far = product.with_name(f"{product.stem}-so-far.json")
-    done = read_product(PersonalFile, so_far)["hospitals"] if so_far.exists() else {}
-    cohort = load_cohort(experiment.cohort)
-    with threads(experiment.threads):
-        for hospital in experiment.participation.training(cohort.hospitals):
-            if hospital.name not in done:
-                found = personalise(folder, hospital.name, tuning, cohort=cohort, device=device)
-                done[hospital.name] = {name: dict(one.values) for name, one in found.scores.items()}
-                write_atomically(so_far, to_json({"hospitals": done}).encode())
-    so_far.rename(product)
-
-
-def write(out: Path, plan: Plan, found: Sequence[Found]) -> None:
+def results(plan: Plan, found: Sequence[Found]) -> Results:
     released = select(found, method=RECIPE)
     if not released:
         raise InputError(f"--only {plan.only}: takes none of the runs at ε = {EPSILON:g}; take more")
     homes = [home for one in released for home in _at_home(plan, one, select(found, method=FEDERATED))]
-    write_all(out, plan, found, released, homes, tuning_of(plan), _fewer(plan))
+    tuning, local = tuning_of(plan), plan.base.local
+    explanation = (
+        "The first N hospitals of the cohort train; each model is judged on a hospital's own test images, "
+        f"mean over these N. The released model is the recipe's, {distinct(released, 'parameters')} numbers "
+        "trained, the federated one without privacy is all of the network. Own fine-tuning, for «alone» from "
+        "the start and for «personal» from the released model: all parameters, SGD at "
+        f"{tuning.learning_rate:g}, batches of {tuning.batch_size}, {tuning.epochs} "
+        f"epoch{'s' * (tuning.epochs > 1)}. What comes of it stays in the hospital, so it costs no ε. Rows "
+        "are of unlike hospitals: compare models within a row."
+    )
+    if plan.base.privacy.delta is None:
+        explanation += (
+            " δ follows N by the paper's rule, 10^-k ≤ 1/N: compare the ε of rows with the same δ only."
+        )
+    task = "Prostate" if plan.task == "prostate" else "Haemorrhage"
+    return Results(
+        f"Is federation worth it for a hospital? {task}",
+        found,
+        [explanation, _table(plan, released, homes)],
+        claims(plan, homes),
+        [*fewer(plan), *same_generator(plan)],
+        {"worth-it": _picture(plan, homes)},
+        {"hospitals.csv": [asdict(one) for one in homes]},
+        training=(
+            f"{plan.base.model.kind}, all runs from the start {plan.base.model.start}; rounds "
+            f"{distinct(found, 'rounds')}; local {local.optimizer} at {local.learning_rate:g}, batches of "
+            f"{local.batch_size}"
+        ),
+    )
 
 
 def _at_home(plan: Plan, one: Found, federated: Sequence[Found]) -> list[AtHome]:
@@ -136,7 +183,61 @@ def _at_home(plan: Plan, one: Found, federated: Sequence[Found]) -> list[AtHome]
     ]
 
 
-def _fewer(plan: Plan) -> list[str]:
+def _by_number(homes: Sequence[AtHome]) -> dict[int, list[AtHome]]:
+    numbers = sorted({home.members for home in homes})
+    return {number: [home for home in homes if home.members == number] for number in numbers}
+
+
+def _gains(homes: Iterable[AtHome], model: str = "personal") -> list[float]:
+    """Of a model over «alone», hospital by hospital, where both are defined."""
+    gains = [home.score(model) - home.alone for home in homes]
+    return [gain for gain in gains if not math.isnan(gain)]
+
+
+def _table(plan: Plan, released: Sequence[Found], homes: Sequence[AtHome]) -> str:
+    by_number = _by_number(homes)
+    runs = {n: [one for one in released if one.summary["members"] == n] for n in by_number}
+
+    def mean_of(model: str) -> Callable[[int], str]:
+        return lambda n: show(defined_mean(home.score(model) for home in by_number[n]))
+
+    def gain_by_it(n: int) -> str:
+        gains = _gains(by_number[n])
+        return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
+
+    columns: Columns[int] = (
+        ("hospitals N", str),
+        ("δ", lambda n: distinct(runs[n], "delta")),
+        ("ε hospital", lambda n: epsilon(runs[n], "hospital")),
+        ("training images each", lambda n: f"{mean(home.training_images for home in by_number[n]):.0f}"),
+        ("test images each", lambda n: f"{mean(home.test_images for home in by_number[n]):.0f}"),
+        *((f"{METRIC_NAMES[plan.metrics[0]]}: {model}", mean_of(model)) for model in LINES),
+        ("released − alone", lambda n: signed(defined_mean(_gains(by_number[n], "released")))),
+        ("personal − alone", lambda n: signed(defined_mean(_gains(by_number[n])))),
+        ("gain by it", gain_by_it),
+    )
+    return table(by_number, columns)
+
+
+def claims(plan: Plan, homes: Sequence[AtHome]) -> list[Claim]:
+    """Whether a hospital gains by taking part and fine-tuning, against fine-tuning the start alone."""
+    metric, gains = METRIC_NAMES[plan.metrics[0]], _gains(homes)
+    means = {f"N = {n}": defined_mean(_gains(own)) for n, own in _by_number(homes).items()}
+    more, less = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    return [
+        everywhere(f"Taking part and then fine-tuning has a higher mean {metric} than staying alone", means),
+        Claim(
+            "Every hospital gains by it",
+            more == len(gains) if gains else None,
+            f"of {len(gains)}, counted in each run, {more} gain, {less} lose and {len(gains) - more - less} "
+            f"have the same, from {signed(min(gains))} to {signed(max(gains))}"
+            if gains
+            else "",
+        ),
+    ]
+
+
+def fewer(plan: Plan) -> list[str]:
     """Where the cohort has too few hospitals for the largest federation."""
     most = numbers(plan)[-1]
     if most >= NUMBERS[-1] or plan.scale == "smoke":
@@ -149,12 +250,44 @@ def _fewer(plan: Plan) -> list[str]:
     return [f"This cohort has {most} hospitals, so no larger federation is here; {way_out}."]
 
 
+def _picture(plan: Plan, homes: Sequence[AtHome]) -> Picture:
+    metric, by_number = METRIC_NAMES[plan.metrics[0]], _by_number(homes)
+    models = []
+    for model, (name, colour, style) in LINES.items():
+        means = [(n, defined_mean(home.score(model) for home in own)) for n, own in by_number.items()]
+        models.append(Line(means, style, colour, name))
+    gains = {n: _gains(own) for n, own in by_number.items()}
+    each = [(n, gain) for n, own in gains.items() for gain in own]
+    differences = [
+        Line(each, "o", BLUE, faint=True),
+        Line([(n, defined_mean(own)) for n, own in gains.items()], "D", "black", "their mean", hollow=True),
+    ]
+    x, ticks = "hospitals that train, N", [*by_number]
+    panels = [
+        Panel(
+            x,
+            f"test {metric} on a hospital's own images,\nmean over hospitals (higher is better)",
+            models,
+            ticks=ticks,
+        ),
+        Panel(
+            x,
+            f"{metric}: personal − alone\n(a dot a hospital; above 0: better)",
+            differences,
+            [Level(0, "", "-")],
+            ticks=ticks,
+            y_range=None,
+        ),
+    ]
+    return Picture(panels, (10.5, 4.8), legends=2, same_y=False)
+
+
 _TITLE = f"Is federation at ε = {EPSILON:g} worth it for a hospital?"
 PROSTATE = Study(
-    "worth-it-prostate", f"{_TITLE} Prostate, Dice (not in the paper)", "prostate", cells, write,
+    "worth-it-prostate", f"{_TITLE} Prostate, Dice (not in the paper)", "prostate", cells, results,
     runs=4, bases=PROSTATE_BASES,
 )  # fmt: skip
 ICH = Study(
-    "worth-it-ich", f"{_TITLE} Haemorrhage, AUC (not in the paper)", "ich", cells, write, runs=8,
+    "worth-it-ich", f"{_TITLE} Haemorrhage, AUC (not in the paper)", "ich", cells, results, runs=8,
     bases=ICH_BASES,
 )  # fmt: skip

@@ -1,0 +1,151 @@
+"""Groups of runs, and what the columns of a table say of them; hospital before intermediary everywhere."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from silodp.privacy.events import Unit
+from silodp.runs.wording import show_epsilon
+from silodp.studies.study import Found
+from silodp.tables import markdown_table
+
+Row = TypeVar("Row")
+Columns = Sequence[tuple[str, Callable[[Row], str]]]
+"""The columns of a table: the head of each, and what it says of a row."""
+
+METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
+
+
+def table(rows: Iterable[Row], columns: Columns[Row]) -> str:
+    """As Markdown."""
+    return markdown_table([head for head, _ in columns], [[show(row) for _, show in columns] for row in rows])
+
+
+def select(found: Iterable[Found], **columns: Any) -> list[Found]:
+    """The runs with these values in their columns."""
+    return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Runs without and with intermediaries, otherwise alike.
+
+    Attributes:
+        key: what they have in common.
+    """
+
+    key: Any
+    without: list[Found]
+    with_: list[Found]
+
+    def runs(self, word: str) -> list[Found]:
+        """Those "without", or "with"."""
+        return self.with_ if word == "with" else self.without
+
+    def gain(self, metric: str) -> float:
+        """Of a test metric, by intermediaries; NaN where a side has none."""
+        return mean_test(self.with_, metric) - mean_test(self.without, metric)
+
+
+def pairs(found: Sequence[Found], key: Callable[[Found], Any]) -> list[Pair]:
+    """The runs by what they have in common, in the order in which that first comes."""
+    found_by: dict[Any, list[Found]] = {}
+    for one in found:
+        found_by.setdefault(key(one), []).append(one)
+    return [
+        Pair(common, select(runs, intermediaries="without"), select(runs, intermediaries="with"))
+        for common, runs in found_by.items()
+    ]
+
+
+PAIRED: Columns[Pair] = (
+    ("ε hospital: without", lambda pair: epsilon(pair.without, "hospital")),
+    ("with", lambda pair: epsilon(pair.with_, "hospital")),
+    ("ε intermediary: with", lambda pair: epsilon(pair.with_, "intermediary")),
+    ("v, last round", lambda pair: distinct(pair.with_, "intermediaries")),
+)
+"""What a pair costs."""
+
+
+def scored(metric: str, printed: Callable[[Any, bool], Sequence[float] | None]) -> Columns[Pair]:
+    """A pair's test metric beside the paper's.
+
+    Args:
+        printed: mean and standard deviation, by the pair's key and whether hospitals are split.
+    """
+    return (
+        (f"{METRIC_NAMES[metric]}: without", lambda pair: spread_test(pair.without, metric)),
+        ("with", lambda pair: spread_test(pair.with_, metric)),
+        ("gain", lambda pair: signed(pair.gain(metric))),
+        ("paper: without", lambda pair: show_printed(printed(pair.key, False))),
+        ("with", lambda pair: show_printed(printed(pair.key, True))),
+    )
+
+
+def privacy(runs: Callable[[Row], Sequence[Found]]) -> Columns[Row]:
+    """What the runs of a row cost."""
+    return (
+        ("ε hospital", lambda row: epsilon(runs(row), "hospital")),
+        ("ε intermediary", lambda row: epsilon(runs(row), "intermediary")),
+    )
+
+
+def epsilon(runs: Iterable[Found], unit: Unit) -> str:
+    """What the runs cost."""
+    return between([one.epsilon(unit) for one in runs])
+
+
+def between(values: Sequence[float]) -> str:
+    """One ε, or the least and the most of several."""
+    if not values:
+        return "–"
+    low, high = show_epsilon(min(values)), show_epsilon(max(values))
+    return low if low == high else f"{low}–{high}"
+
+
+def distinct(found: Iterable[Found], key: Literal["rounds", "delta", "intermediaries", "parameters"]) -> str:
+    """The different numbers that summaries have under a key, from the smallest: «9, 10»."""
+    numbers = sorted({one.summary[key] for one in found})
+    return ", ".join(f"{value:,}" if key == "parameters" else f"{value:g}" for value in numbers) or "–"
+
+
+def spread_test(runs: Iterable[Found], metric: str) -> str:
+    """A test metric over seeds."""
+    return spread([one.test(metric) for one in runs])
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Mean ± standard deviation over seeds, the mean alone where there is one; how many have no value."""
+    known = [value for value in values if not math.isnan(value)]
+    text = f"{statistics.mean(known):.{digits}f}" if known else "–"
+    if len(known) > 1:
+        text += f" ± {statistics.stdev(known):.{digits}f}"
+    return text + (f" ({len(known)} of {len(values)} seeds defined)" if len(known) < len(values) else "")
+
+
+def mean_test(runs: Iterable[Found], metric: str) -> float:
+    """Mean of a test metric over the runs for which it is defined; NaN if there is none."""
+    return defined_mean(one.test(metric) for one in runs)
+
+
+def defined_mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return statistics.mean(known) if known else math.nan
+
+
+def show(value: float, digits: int = 3) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def signed(value: float) -> str:
+    """A difference."""
+    return "–" if math.isnan(value) else f"{value:+.3f}"
+
+
+def show_printed(values: Sequence[float] | None) -> str:
+    """A figure of the paper: a mean, and its standard deviation where it has one."""
+    return " ± ".join(f"{value:.3f}" for value in values) if values else "–"
