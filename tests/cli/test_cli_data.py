@@ -12,7 +12,7 @@ import pytest
 from conftest import command_line, in_a_process
 from PIL import Image
 
-from silodp.cli.suggestion import options, said
+from silodp.cli.suggestion import explicit_settings, options
 from silodp.cohorts.kinds import CohortSettings
 from silodp.experiment import cohort_at
 from silodp.runs.wording import describe_baseline
@@ -143,7 +143,7 @@ def test_what_check_says_to_train_with_is_what_it_was_told() -> None:
         patient_pattern=r"(p\d+)",
         skip_unreadable=True,
     )
-    words = shlex.split(options({f"cohort.{name}": value for name, value in said(told).items()}))
+    words = shlex.split(options({f"cohort.{name}": value for name, value in explicit_settings(told).items()}))
     changes = [word for word in words if word != "--set"]
     assert len(words) == 2 * len(changes)
     assert CohortSettings.of(**cohort_at(Path("elsewhere"), changes)) == told

@@ -12,7 +12,7 @@ from conftest import forked
 
 import silodp as package
 from silodp.cli import demo
-from silodp.cli.commands import IN_ORDER_OF_USE
+from silodp.cli.commands import COMMANDS
 from silodp.errors import InputError
 from silodp.runs.places import new_folder
 
@@ -31,7 +31,7 @@ def test_the_version_names_silodp_and_pytorch() -> None:
 def test_help_lists_commands_in_the_order_of_use() -> None:
     lines = silodp("--help").stdout.splitlines()
     words = [line.split(" ")[2] for line in lines[lines.index("Commands:") + 1 :]]
-    assert [word for word in words if word] == list(IN_ORDER_OF_USE)
+    assert [word for word in words if word] == list(COMMANDS)
 
 
 @pytest.mark.parametrize(

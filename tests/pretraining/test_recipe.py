@@ -54,7 +54,7 @@ def test_the_command_writes_a_start_and_its_card(tmp_path: Path) -> None:
     assert about["model"]["features"] == 2
     assert (about["origin"], about["kind"], about["seed"]) == ("generated", "shapes", 0)
     assert "No image of a patient was seen" in (tmp_path / "start.md").read_text()
-    assert "start.safetensors: on made-up images that it has not seen, dice 0." in done.stdout
+    assert "start.safetensors: on held-out generated images, dice 0." in done.stdout
 
 
 @pytest.mark.parametrize(

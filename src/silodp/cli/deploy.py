@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.completion import experiments
+from silodp.cli.options import Changes, Json, Preset
 from silodp.cli.terminal import say
 from silodp.errors import InputError
 
@@ -139,12 +139,8 @@ def link(folder: Own) -> None:
 @deploy.command()
 def run(
     folder: Kit,
-    experiment: Annotated[
-        str, typer.Argument(help="A preset's name or a TOML file.", autocompletion=experiments)
-    ] = "prostate-hospital",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
-    ] = None,
+    experiment: Preset = "prostate-hospital",
+    changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default DIR/runs/NAME-1, -2, …")] = None,
     resume: Annotated[
         bool,
@@ -153,7 +149,7 @@ def run(
     patience: Annotated[
         float, typer.Option(help="Seconds in which all hospitals must answer before round one.")
     ] = 600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """At the coordinator: train an experiment with the hospitals of the roster."""
     from silodp.cli.display import progress
@@ -176,7 +172,7 @@ def run(
     with (
         closing(coordinator.transport),
         nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,
-        interruptible(path, f"silodp deploy run {folder} --resume --out {path}"),
+        interruptible(f"silodp deploy run {folder} --resume --out {path}"),
         progress(loaded.name, loaded.rounds) as (show, _),
     ):
         if begun is not None:
@@ -191,7 +187,7 @@ def status(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The kit, the coordinator's or a hospital's.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what is so now, and what needs a person; then exit with 1."""
     from silodp.deploy.config import SITE
