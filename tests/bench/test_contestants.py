@@ -7,7 +7,7 @@ import pytest
 
 from silodp.bench import referee
 from silodp.bench.bare import BareLoop
-from silodp.bench.comparison import cores, fitting, on_cpu
+from silodp.bench.comparison import cores, on_cpu
 from silodp.bench.federated import FederatedRounds
 from silodp.bench.processes import Moment, memory
 from silodp.bench.referee import Contestant, Row, bare, take_turns
@@ -45,7 +45,7 @@ def test_the_workloads_are_those_of_the_documentation() -> None:
 
 
 def test_a_slow_machine_gets_a_smaller_round() -> None:
-    assert fitting(TINY, seconds_a_step=1.0).intermediaries == 1
+    assert TINY.with_steps(1).intermediaries == 1
     assert TINY.with_steps(45).intermediaries == 2
     assert UNET.with_steps(10**6) == UNET
 

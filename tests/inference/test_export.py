@@ -25,7 +25,7 @@ def test_onnx_says_the_same_as_predict(segmented: tuple[Path, Path], tmp_path: P
     run, data = segmented
     done = command_line("export", run, "--format", "onnx", "--out", tmp_path / "model.onnx")
     assert done.returncode == 0, done.stderr
-    assert "onnxruntime says the same" in done.stdout
+    assert "onnxruntime agrees" in done.stdout
     images = np.load(data)["image"][:7]
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (found,) = session.run(None, {"images": images[:, None].astype(np.float32)})

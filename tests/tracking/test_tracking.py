@@ -337,7 +337,7 @@ def test_a_server_that_is_gone_does_not_end_the_training(
     (warning,) = caplog.messages
     assert warning.startswith("--mlflow failed (")
     assert "127.0.0.1" in warning
-    assert warning.endswith(f"`silodp resume {folder} --mlflow` makes up for it")
+    assert warning.endswith(f"`silodp resume {folder} --mlflow` logs the rest")
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     tracked_resume(cohort, folder)

@@ -1,4 +1,4 @@
-"""Norm layers that keep nothing: no running statistics, so nothing leaves unclipped."""
+"""Norm layers without running statistics, so that no buffer leaves a hospital unclipped."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Norm:
     """One kind of norm layer.
 
     Attributes:
-        layer: a layer for 2D images from (channels, affine: whether it has a scale and a shift).
-        mixes_images: whether what it does to an image depends on the others of the batch.
+        layer: makes a layer for 2D images from (channels, affine: whether it has a scale and a shift).
+        mixes_images: whether the output for an image depends on the others in the batch.
     """
 
     layer: Callable[[int, bool], nn.Module]
@@ -64,10 +64,10 @@ def is_norm(layer: nn.Module) -> bool:
 
 
 def with_norm(model: nn.Module, kind: str = "batch", affine: bool = False) -> nn.Module:
-    """Replaces the norm layers of `model`, in place, by ones that keep nothing (1D and 3D: "batch" only).
+    """Replaces the norm layers of `model`, in place, by ones without buffers (1D and 3D: "batch" only).
 
-    This is the way out for a model that silodp refuses because its BatchNorm has buffers. With `affine` the
-    new layers have a scale and a shift: those of the former ones, where these had any.
+    Use it for a model that silodp refuses because its BatchNorm has buffers. With `affine` the new layers
+    have a scale and a shift, copied from the replaced layers if these had them.
     """
     import torch
     from torch import nn

@@ -70,7 +70,7 @@ def _facts(run: Run, found: Evaluation, best: bool) -> list[tuple[str, str]]:
 def _predictions(run: Run, found: Evaluation, images: bool) -> Predictions:
     shown = predict_all(
         found.cohort,
-        lambda hospital: found.said[hospital.name].double().numpy(),
+        lambda hospital: found.outputs[hospital.name].double().numpy(),
         run,
         images,
         lambda *_: None,

@@ -1,4 +1,4 @@
-"""Gradient inversion: rebuild training images from what leaves a hospital."""
+"""Gradient inversion: reconstruct training images from what leaves a hospital."""
 
 from __future__ import annotations
 
