@@ -172,6 +172,17 @@ def command_line(
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
 
 
+def succeed(
+    *arguments: object,
+    how: Callable[..., subprocess.CompletedProcess[str]] = command_line,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """A command that must end with exit code 0; `how` it is run and `options` as of `command_line`."""
+    done = how(*arguments, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def command_of(*arguments: object) -> list[str]:
     """What starts `silodp …` in a process of its own, with the suite's other seeds where it has any."""
     code = "from silodp.cli import main; main()"

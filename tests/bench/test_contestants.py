@@ -62,7 +62,7 @@ def test_a_contestant_that_fails_is_named_with_what_it_said() -> None:
     with pytest.raises(RuntimeError, match=r"bare loop, 1 process of 1 thread: a process ended \(KeyError"):
         take_turns([broken], 1)
     silent = Contestant("silent", [["true"]])
-    with pytest.raises(RuntimeError, match=r"silent: a process ended \(it said nothing\)"):
+    with pytest.raises(RuntimeError, match=r"silent: a process ended \(without any output\)"):
         take_turns([silent], 1)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import blob_cohort, command_line, in_a_process
+from conftest import blob_cohort, command_line, in_a_process, succeed
 
 from silodp import Experiment, train
 
@@ -27,8 +27,7 @@ def test_one_run_gets_its_page_beside_it(folder: Path, tmp_path: Path) -> None:
     note = tmp_path / "opened"
     (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {note}\n')
     (tmp_path / "browser").chmod(0o755)
-    done = in_a_process("report", folder / "seed-0", "--open", BROWSER=str(tmp_path / "browser"))
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", folder / "seed-0", "--open", BROWSER=str(tmp_path / "browser"), how=in_a_process)
     page = folder / "seed-0" / "report.html"
     assert done.stdout.strip() == str(page)
     assert page.read_text().startswith("<!DOCTYPE html>")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser
-from conftest import Killed, blob_cohort, command_line, kill_after
+from conftest import Killed, blob_cohort, kill_after, succeed
 from selenium.webdriver.common.by import By
 
 from silodp import Cohort, Experiment, train
@@ -95,10 +95,8 @@ def evaluated(run: Path, folder: Path) -> Path:
     new, page = folder / "<b>new & old.npz", folder / "evaluated.html"
     np.savez(new, image=pixels, mask=pixels[:, :1] > np.arange(32)[:, None], hospital=np.repeat(ODD, 10))
     options = ("--page", page, "--images", "--set", f"cache={folder / 'cache'}")
-    done = command_line("evaluate", run, new, *options)
-    assert done.returncode == 0, done.stderr
-    done = command_line("data", "preview", new, "--out", folder / "sheet.html", *options[3:])
-    assert done.returncode == 0, done.stderr
+    succeed("evaluate", run, new, *options)
+    succeed("data", "preview", new, "--out", folder / "sheet.html", *options[3:])
     return page
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import command_line, forked
+from conftest import command_line, forked, succeed
 from counted_work import note
 from made_up_runs import SUMMARY, made_up
 
@@ -241,8 +241,7 @@ def test_a_killed_study_goes_on_where_it_stopped(tmp_path: Path) -> None:
     process.join()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/summary.json")}
     assert len(before) == 1
-    done = command_line(*words, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*words, "--resume")
     assert "cells: 3/3" in done.stderr
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/summary.json")}
     assert len(after) == 3

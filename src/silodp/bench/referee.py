@@ -120,8 +120,8 @@ class Contestant:
             if line.startswith(FINISHED):
                 return int(line.removeprefix(FINISHED))
         complaints.seek(0)
-        said = [line for line in complaints.read().splitlines() if line.strip()]
-        raise RuntimeError(f"{self.name}: a process ended ({said[-1] if said else 'it said nothing'})")
+        lines = [line for line in complaints.read().splitlines() if line.strip()]
+        raise RuntimeError(f"{self.name}: a process ended ({lines[-1] if lines else 'without any output'})")
 
     def _watch(self, over: threading.Event) -> None:
         """Measures memory at intervals and once at the end."""

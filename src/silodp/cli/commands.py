@@ -53,10 +53,10 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._first_paragraph(name)) for name in self.list_commands(ctx)])
-
-    def _first_paragraph(self, name: str) -> str:
-        return " ".join((self.commands[name].help or "").split("\n\n")[0].split())
+            helps = {name: self.commands[name].help or "" for name in self.list_commands(ctx)}
+            formatter.write_dl(
+                [(name, " ".join(text.split("\n\n")[0].split())) for name, text in helps.items()]
+            )
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -139,7 +139,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
     summary = _summary(run)
     settings, test = predictor.preparation.settings, summary["test"]["last"]
     size = [settings.image_size, settings.image_size]
-    told = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
+    privacy = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
     what = "probabilities" if predictor.target == "class" else "segmentation"
     image = {
         "type": "image", "format": "magnitude", "num_channels": settings.channels, "spatial_shape": size,
@@ -170,7 +170,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
         "data_type": "image",
         "intended_use": "Research only. Not a medical device; tried on the test images of its run alone.",
         "eval_metrics": {name: or_nan(value) for name, value in test["mean"].items()},
-        "privacy": {**told, "not_covered_by_epsilon": summary["not_covered_by_epsilon"]},
+        "privacy": {**privacy, "not_covered_by_epsilon": summary["not_covered_by_epsilon"]},
         "network_data_format": {"inputs": {"image": image}, "outputs": {"pred": answer}},
     }
 

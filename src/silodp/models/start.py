@@ -49,11 +49,11 @@ class Start:
     digest: str
     is_file: bool = True
 
-    def origin(self, said: Origin | None) -> Origin:
+    def origin(self, stated: Origin | None) -> Origin:
         """generated if the file says so, else public if the experiment vouches for it, else unknown."""
         if self.about.get("origin") == "generated":
             return "generated"
-        return "public" if said == "public" else "unknown"
+        return "public" if stated == "public" else "unknown"
 
 
 def parts_of(settings: ModelSettings, task: str) -> dict[str, int]:
@@ -140,15 +140,14 @@ def card(about: Mapping[str, Any]) -> str:
     model = ", ".join(f"{key} {value}" for key, value in about["model"].items())
     scores = ", ".join(f"{name} {value:.3f}" for name, value in about["held_out"].items())
     lines = [
-        f"- Made from {about['images']:,} made-up images: {about['made_from']}. No image of a patient was "
-        "seen, so it is free of ε.",
+        f"- Trained on {about['images']:,} generated images: {about['made_from']}. No image of a patient was "
+        "used, so it costs no ε.",
         f"- For {about['task']} on images of {about['image_size']}² pixels, {about['channels']} channel(s).",
         f"- Network: {model}.",
         f"- {about['steps']:,} steps of {about['batch_size']} images with AdamW, learning rate "
-        f"{about['learning_rate']:g}, one rise and fall; every image in a new disguise each time; seed "
+        f"{about['learning_rate']:g}, one cycle; every image newly augmented each time; seed "
         f"{about['seed']}; silodp {about['silodp']}.",
-        f"- On made-up images that it has not seen, in disguise as well: {scores}. What it does on real ones "
-        "that does not say.",
+        f"- On held-out generated images, augmented as well: {scores}. This says nothing about real images.",
     ]
     return "\n".join([f"# A start: {about['kind']}", "", *lines, ""])
 
@@ -162,20 +161,22 @@ def begin_with(network: nn.Module, start: Start, *, new_head: bool = False) -> N
     import torch
 
     own = dict(network.named_parameters())
-    names, said = list(own), f"model.start = {start.name}"
+    names, setting = list(own), f"model.start = {start.name}"
     last = names[-1].rpartition(".")[0] + "." if names else ""
     wanted = [name for name in names if not (new_head and name.startswith(last))]
     if strangers := [name for name in start.tensors if name not in own]:
         running = any(word in strangers[0] for word in ("running_mean", "running_var"))
         why = "a running statistic, which models of silodp do not keep" if running else "not in the network"
-        raise InputError(f"{said}: its {strangers[0]!r} is {why}; {_way_out(start)}")
+        raise InputError(f"{setting}: its {strangers[0]!r} is {why}; {_way_out(start)}")
     for name in wanted:
         if name not in start.tensors:
-            raise InputError(f"{said}: the network has {name!r}, and the file does not; {_way_out(start)}")
+            raise InputError(f"{setting}: the network has {name!r}, and the file does not; {_way_out(start)}")
         found, needed = tuple(start.tensors[name].shape), tuple(own[name].shape)
         if found != needed:
             way_out = "set model.start_head=new" if name.startswith(last) else _way_out(start)
-            raise InputError(f"{said}: its {name!r} has shape {found}, and the network's {needed}; {way_out}")
+            raise InputError(
+                f"{setting}: its {name!r} has shape {found}, and the network's {needed}; {way_out}"
+            )
     with torch.no_grad():
         for name in wanted:
             own[name].copy_(start.tensors[name])

@@ -92,15 +92,11 @@ def compose(
     return render(
         "page.html",
         GENERATOR,
-        _title(runs),
+        f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»",
         any(found.of_patients for found in predictions),
         runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
         comparison=_comparison(runs) if len(runs) > 1 else None,
     )
-
-
-def _title(runs: Sequence[Run]) -> str:
-    return f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»"
 
 
 def _view(run: Run, predictions: Predictions) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
     from silodp.cohorts import load_cohort
     from silodp.runs.build import trained
 
-    tell = on_progress or (lambda stage, done, total: None)
+    report = on_progress or (lambda stage, done, total: None)
     try:
-        cohort = load_cohort(run.experiment.cohort, partial(tell, "reading files"))
+        cohort = load_cohort(run.experiment.cohort, partial(report, "reading files"))
     except (InputError, OSError):
         return Predictions(f"{_unreadable(run)}, so the model's predictions are left out.")
     if not _is_the_same(cohort, run):
@@ -69,22 +69,24 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
     with threads(run.experiment.threads):
-        found = predict_all(cohort, partial(_logits, trainer), run, shown, tell)
+        found = predict_all(cohort, partial(_logits, trainer), run, shown, report)
     return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
 
 def predict_all(
-    cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
+    cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, report: OnProgress
 ) -> Predictions:
     """Charts and images from the model's logits, which `ask` gives for a hospital's test images."""
     classes = run.classes
     if run.experiment.task == "segmentation":
-        gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None
+        gallery = (
+            outlines_of(cohort, ask, classes, partial(report, "drawing predictions")) if images else None
+        )
         return Predictions(gallery=gallery)
     logits = {}
     for done, hospital in enumerate(cohort.hospitals, start=1):
         logits[hospital.name] = ask(hospital)
-        tell("predicting", done, len(cohort.hospitals))
+        report("predicting", done, len(cohort.hospitals))
     scored = {data.name: (logits[data.name], data.test.targets.numpy()) for data in cohort.hospitals}
     gallery = images_of(cohort, logits, classes) if images else None
     return Predictions(charts=tuple(roc_charts(scored, classes)), gallery=gallery)

@@ -108,7 +108,7 @@ def _reaches(headline: str, value: float | None, after: str, part: str) -> str:
 def how_private(run: Run) -> list[str]:
     """Sentences on both ε of a run and what they do not cover."""
     if run.statement is None:
-        return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
+        return ["Its privacy cost is unknown: see the problem above."] if run.problems else []
     if not run.statement.releases and not run.statement.unprotected:
         return ["Nothing has been released yet, so no privacy is spent."]
     statement, image_delta = run.statement, run.experiment.privacy.image_delta
@@ -159,7 +159,7 @@ def notes(cohort: CohortFile) -> list[str]:
 def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
     """Lines without the names of files and patients, nor the brackets that list some.
 
-    A name that is a short number or a mere word stays, for it cannot be told from a count or from prose.
+    Names that are short numbers or plain words stay, since they look like counts or prose.
     """
     words, text = set(names), "\n".join(lines)
     words |= {word.split("#")[0] for word in words}

@@ -82,7 +82,7 @@ class Score:
 
 def score(one: CellRun, view: str) -> Score | None:
     """The scores of a view; None where the attack did not have it."""
-    from silodp.attacks.inversion.attack import AttackFile
+    from silodp.attacks.inversion.result import AttackFile
 
     path = one.folder / (WIDE_PRODUCT if view == WIDE else PRODUCT)
     if view == WIDE and not path.is_file():

@@ -85,8 +85,8 @@ def make_plan(
     asked: dict[str, Any] = {}
     if cohort is not None:
         size = {"image_size": origin.file_size or tree["cohort"]["image_size"]}
-        said = [change for change in changes if change.strip().startswith("cohort.")]
-        chosen = _files(task, size | cohort_at(Path(cohort), said), on_read)
+        given = [change for change in changes if change.strip().startswith("cohort.")]
+        chosen = _files(task, size | cohort_at(Path(cohort), given), on_read)
         tree["cohort"] = chosen | size
         asked = {f"cohort.{key}": value for key, value in chosen.items()}
     base = Experiment.build(tree, changes)

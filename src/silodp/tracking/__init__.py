@@ -68,7 +68,7 @@ def tracked(
         trackers.append(MLflow())
     begun = False
 
-    def tell(act: Callable[[Tracker], None]) -> None:
+    def send(act: Callable[[Tracker], None]) -> None:
         for tracker in list(trackers):
             try:
                 act(tracker)
@@ -82,13 +82,13 @@ def tracked(
     def begin() -> None:
         nonlocal begun
         begun = True
-        tell(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
+        send(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
 
     def on_round(record: RoundRecord) -> None:
         if also is not None:
             also(record)
         if begun:
-            tell(lambda tracker: tracker.add([record]))
+            send(lambda tracker: tracker.add([record]))
         else:
             begin()  # not earlier: metrics.jsonl could have had rounds after the checkpoint
 
@@ -96,11 +96,11 @@ def tracked(
         yield on_round
     except BaseException:
         if begun:
-            tell(lambda tracker: tracker.end(None))
+            send(lambda tracker: tracker.end(None))
         raise
     if not begun:
         begin()  # a finished run that was resumed
-    tell(lambda tracker: tracker.end(RunFolder(path).summary()))
+    send(lambda tracker: tracker.end(RunFolder(path).summary()))
 
 
 def round_numbers(record: RoundRecord) -> Numbers:

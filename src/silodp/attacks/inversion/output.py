@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.attacks.inversion.attack import AttackResult, Score
+from silodp.attacks.inversion.result import AttackResult, Score
 from silodp.files import private_folder, to_json, write_atomically
 from silodp.runs.wording import show_epsilon
 from silodp.tables import markdown_table, write_csv
@@ -55,14 +55,14 @@ def markdown(result: AttackResult) -> str:
 def verdict(result: AttackResult) -> str:
     """What the numbers show; ε is of one round."""
     settings, scores = result.settings, result.scores
-    said = [
+    sentences = [
         f"{settings.images} images of {result.victim} ({result.cohort}), {settings.batch} in a step, labels "
         f"{settings.labels}; SSIM 1 is the image itself; ε is of the one round that is attacked."
     ]
     control = scores.get("control")
     if control is not None:
         works = _works(control)
-        said.append(
+        sentences.append(
             f"The control reaches SSIM {control.mean_ssim:.3f}: "
             + (
                 "the attack works where it should."
@@ -73,7 +73,7 @@ def verdict(result: AttackResult) -> str:
     own = scores.get("own network")
     if own is not None:
         works = _works(own)
-        said.append(
+        sentences.append(
             f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise"
             + (f" ({own.read})" if own.read else "")
             + (
@@ -83,7 +83,7 @@ def verdict(result: AttackResult) -> str:
                 "would prove nothing."
             )
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _works(score: Score) -> bool:

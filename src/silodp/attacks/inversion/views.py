@@ -99,6 +99,7 @@ def whole_hospital(experiment: Experiment, model: FlatModel, data: HospitalData,
 
 
 def noised_step(experiment: Experiment, model: FlatModel, task: Task, v: int, batch: Examples) -> Tensor:
+    """Δ of `batch_step` after the mechanism."""
     return released(experiment, batch_step(model, task, batch), v)
 
 
