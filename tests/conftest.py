@@ -183,6 +183,13 @@ def succeed(
     return done
 
 
+def noting_browser(folder: Path) -> dict[str, str]:
+    """The environment for a browser that only writes what it should open into `folder/opened`."""
+    (folder / "browser").write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
+    (folder / "browser").chmod(0o755)
+    return {"BROWSER": str(folder / "browser")}
+
+
 def command_of(*arguments: object) -> list[str]:
     """What starts `silodp …` in a process of its own, with the suite's other seeds where it has any."""
     code = "from silodp.cli import main; main()"

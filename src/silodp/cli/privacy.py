@@ -27,7 +27,7 @@ def privacy(
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target: hospital or intermediary.")] = "hospital",
     neighbours: Annotated[
-        str, typer.Option(help="What the target speaks of: add-or-remove or replace-one.")
+        str, typer.Option(help="Neighbours of the target: add-or-remove or replace-one.")
     ] = "add-or-remove",
     rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 100,
     hospitals: Annotated[int | None, typer.Option(help="Hospitals; δ follows by the paper's rule.")] = None,

@@ -240,10 +240,10 @@ def _study(
     name: str,
     title: str,
     rows: Callable[[Plan], Sequence[Row]],
-    say: Callable[[Plan, Sequence[CellRun], Sequence[Row]], tuple[list[Claim], str]],
+    conclude: Callable[[Plan, Sequence[CellRun], Sequence[Row]], tuple[list[Claim], str]],
     runs: int,
 ) -> Study:
-    """A table of the appendix; `say` gives the claims and a note on its rows."""
+    """A table of the appendix; `conclude` gives the claims and a note on its rows."""
 
     def cells(plan: Plan) -> list[Cell]:
         return [
@@ -254,7 +254,7 @@ def _study(
         ]
 
     def results(plan: Plan, found: Sequence[CellRun]) -> Results:
-        claims, note = say(plan, found, rows(plan))
+        claims, note = conclude(plan, found, rows(plan))
         tables = [f"## z = {z:g}\n\n{_table(plan, found, rows(plan), z)}" for z in plan.noise]
         pictures = {plan.metrics[0]: _picture(plan, found, rows(plan), title)}
         return Results(title, found, [*tables, "## What it says"], claims, [note], pictures)
