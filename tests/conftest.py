@@ -172,6 +172,24 @@ def command_line(
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
 
 
+def succeed(
+    *arguments: object,
+    how: Callable[..., subprocess.CompletedProcess[str]] = command_line,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """A command that must end with exit code 0; `how` it is run and `options` as of `command_line`."""
+    done = how(*arguments, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def noting_browser(folder: Path) -> dict[str, str]:
+    """The environment for a browser that only writes what it should open into `folder/opened`."""
+    (folder / "browser").write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
+    (folder / "browser").chmod(0o755)
+    return {"BROWSER": str(folder / "browser")}
+
+
 def command_of(*arguments: object) -> list[str]:
     """What starts `silodp …` in a process of its own, with the suite's other seeds where it has any."""
     code = "from silodp.cli import main; main()"

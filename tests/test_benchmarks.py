@@ -15,7 +15,6 @@ SAYS = {
     "memory": r"peak MiB of this process, U-Net 2, v = 2: \d",
     "peers": r"silodp's best over the limit: \d",
     "profile_round": r"\| backward pass \| \d",
-    "round_overhead": r"validation over bare loop, median: \d",
     "scale": r"(?s)a round of 2 hospitals.*from the system: .*metrics.jsonl \| \d.*\| 3 \| 2 \| yes",
 }
 

@@ -1,4 +1,4 @@
-"""The audit: the door put to the test, whole and sabotaged, with both kinds of noise; own experiments.
+"""The audit of an intact and of a sabotaged mechanism, with both kinds of noise, and of own experiments.
 
 Noise of the system has no seed. Tests that draw fail by chance once in a million: their confidence and the
 missing noise are chosen so.
@@ -15,7 +15,7 @@ import torch
 import silodp.mechanism
 import silodp.noise.streams
 from silodp.attacks.audit import EXPERIMENT, Audit, AuditSettings, audit
-from silodp.attacks.canary import Bench, WithCanary
+from silodp.attacks.canary import AuditFederations, WithCanary
 from silodp.cli.display_privacy import show_audit
 from silodp.clipping import QuantileClipping
 from silodp.errors import InputError
@@ -71,7 +71,7 @@ def test_the_observer_sees_the_canary_and_nothing_of_the_honest(
     monkeypatch.setattr(silodp.noise.streams, "seeded_noise", weakened(lambda public: 0.0))
     z, rounds = 2.0, 5  # dp2-rmsprop preconditions rounds 4 and 5
     experiment = EXPERIMENT.change(privacy__noise_multiplier=z, server__optimizer=optimizer)
-    scores, claimed = Bench(experiment, rounds, hospitals=3).observe(1)
+    scores, claimed = AuditFederations(experiment, rounds, hospitals=3).observe(1)
     for sent in (0, 1, 3):
         both, updates, bits = scores[sent][0]
         assert updates == pytest.approx(0.95 * sent * rounds / z**2, abs=1e-4)
@@ -183,7 +183,7 @@ def test_noise_of_the_system_is_audited_and_not_repeatable(
 ) -> None:
     monkeypatch.setattr(silodp.noise.streams, "seeded_noise", None)  # nobody may ask for it
     own = settings(20, intermediaries__count=1, privacy__entropy="system")
-    bench = Bench(own.experiment, own.rounds, own.hospitals)
+    bench = AuditFederations(own.experiment, own.rounds, own.hospitals)
     assert bench.observe(1)[0][0].tolist() != bench.observe(1)[0][0].tolist()
     found = audit(own)
     assert not found.repeatable
@@ -211,7 +211,7 @@ def test_an_experiment_is_audited_with_its_own_mechanism() -> None:
     own = Experiment.load(
         "prostate-small", {"server.optimizer": "fedadam", "privacy.entropy": "system", "budget.epsilon": 1e6}
     )
-    bench = Bench(own, rounds=1, hospitals=2)
+    bench = AuditFederations(own, rounds=1, hospitals=2)
     for section in ("intermediaries", "clipping", "privacy"):
         resolved, given = getattr(bench.experiment, section), getattr(own, section)
         assert resolved.model_dump(exclude={"delta"}) == given.model_dump(exclude={"delta"})

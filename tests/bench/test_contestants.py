@@ -7,7 +7,7 @@ import pytest
 
 from silodp.bench import referee
 from silodp.bench.bare import BareLoop
-from silodp.bench.comparison import cores, fitting, on_cpu
+from silodp.bench.comparison import cores, on_cpu
 from silodp.bench.federated import FederatedRounds
 from silodp.bench.processes import Moment, memory
 from silodp.bench.referee import Contestant, Row, bare, take_turns
@@ -45,7 +45,7 @@ def test_the_workloads_are_those_of_the_documentation() -> None:
 
 
 def test_a_slow_machine_gets_a_smaller_round() -> None:
-    assert fitting(TINY, seconds_a_step=1.0).intermediaries == 1
+    assert TINY.with_steps(1).intermediaries == 1
     assert TINY.with_steps(45).intermediaries == 2
     assert UNET.with_steps(10**6) == UNET
 
@@ -62,7 +62,7 @@ def test_a_contestant_that_fails_is_named_with_what_it_said() -> None:
     with pytest.raises(RuntimeError, match=r"bare loop, 1 process of 1 thread: a process ended \(KeyError"):
         take_turns([broken], 1)
     silent = Contestant("silent", [["true"]])
-    with pytest.raises(RuntimeError, match=r"silent: a process ended \(it said nothing\)"):
+    with pytest.raises(RuntimeError, match=r"silent: a process ended \(without any output\)"):
         take_turns([silent], 1)
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 from conftest import command_line as silodp
-from conftest import in_a_process
+from conftest import in_a_process, succeed
 
 from silodp.bench.comparison import SETTINGS, Comparison
 from silodp.bench.referee import Row
@@ -13,8 +13,7 @@ from silodp.bench.workloads import SMOKE
 
 
 def test_the_command_prints_rows_with_figures() -> None:
-    done = in_a_process("bench", "--quick", "--device", "cpu", "--json")
-    assert done.returncode == 0, done.stderr
+    done = succeed("bench", "--quick", "--device", "cpu", "--json", how=in_a_process)
     found = json.loads(done.stdout)
     assert found["machine"]["cores"] >= 1
     (comparison,) = found["comparisons"]

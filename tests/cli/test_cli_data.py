@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import command_line, in_a_process
+from conftest import command_line, in_a_process, succeed
 from PIL import Image
 
-from silodp.cli.suggestion import options, said
+from silodp.cli.suggestion import explicit_settings, options
 from silodp.cohorts.kinds import CohortSettings
 from silodp.experiment import cohort_at
 from silodp.runs.wording import describe_baseline
@@ -57,8 +57,7 @@ def test_check_then_train_with_what_it_says(files: Path, tmp_path: Path) -> None
     assert "6 / 2 / 2" in checked.stdout
     (line,) = [line for line in checked.stdout.splitlines() if line.startswith("to train on it: ")]
     _, *command = shlex.split(line.removeprefix("to train on it: "))
-    trained = silodp(*command, *TINY, "--out", "run", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    trained = succeed(*command, *TINY, "--out", "run", cwd=tmp_path, how=silodp)
     assert "data: folder, 30 images" in trained.stdout
     assert "simulated" not in trained.stdout.split("ε for a hospital")[0]
     said = json.loads((tmp_path / "run/cohort.json").read_text())
@@ -90,8 +89,7 @@ def test_check_names_every_bad_file_and_fails(files: Path, tmp_path: Path) -> No
 
 def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None:
     for name in ("page.html", "sheet.png"):
-        done = silodp("data", "preview", "files", "--out", name, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = succeed("data", "preview", "files", "--out", name, cwd=tmp_path, how=silodp)
         assert "shows patients' images" in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert all(hospital in page for hospital in HOSPITALS)
@@ -101,16 +99,17 @@ def test_preview_draws_a_page_and_a_picture(files: Path, tmp_path: Path) -> None
 
 
 def test_prepare_then_train_without_the_files(files: Path, tmp_path: Path) -> None:
-    done = silodp("data", "prepare", "files", "--out", "ready", "--set", "image_size=32", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed(
+        "data", "prepare", "files", "--out", "ready", "--set", "image_size=32", cwd=tmp_path, how=silodp
+    )
     assert "30 images of (1, 32, 32) in ready" in done.stdout
     settings = done.stdout.splitlines()[-1].removeprefix("train on them with: ").split()
     files.rename(tmp_path / "gone")
-    trained = silodp("run", "prostate-small", *settings, *TINY, "--json", "--out", "run", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    trained = succeed(
+        "run", "prostate-small", *settings, *TINY, "--json", "--out", "run", cwd=tmp_path, how=silodp
+    )
     assert json.loads(trained.stdout)["cohort"]["hospitals"] == 3
-    again = silodp("data", "check", "ready", cwd=tmp_path)
-    assert again.returncode == 0, again.stdout
+    succeed("data", "check", "ready", cwd=tmp_path, how=silodp)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_what_check_says_to_train_with_is_what_it_was_told() -> None:
         patient_pattern=r"(p\d+)",
         skip_unreadable=True,
     )
-    words = shlex.split(options({f"cohort.{name}": value for name, value in said(told).items()}))
+    words = shlex.split(options({f"cohort.{name}": value for name, value in explicit_settings(told).items()}))
     changes = [word for word in words if word != "--set"]
     assert len(words) == 2 * len(changes)
     assert CohortSettings.of(**cohort_at(Path("elsewhere"), changes)) == told

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import blob_cohort, command_line, in_a_process
+from conftest import blob_cohort, command_line, in_a_process, noting_browser, succeed
 
 from silodp import Experiment, train
 
@@ -23,16 +23,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_run_gets_its_page_beside_it(folder: Path, tmp_path: Path) -> None:
-    """A browser that is only a script notes what it was asked to open."""
-    note = tmp_path / "opened"
-    (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {note}\n')
-    (tmp_path / "browser").chmod(0o755)
-    done = in_a_process("report", folder / "seed-0", "--open", BROWSER=str(tmp_path / "browser"))
-    assert done.returncode == 0, done.stderr
+    done = succeed("report", folder / "seed-0", "--open", how=in_a_process, **noting_browser(tmp_path))
     page = folder / "seed-0" / "report.html"
     assert done.stdout.strip() == str(page)
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert note.read_text().strip() == page.as_uri()
+    assert (tmp_path / "opened").read_text().strip() == page.as_uri()
 
 
 def test_several_runs_or_a_folder_of_them(folder: Path, tmp_path: Path) -> None:

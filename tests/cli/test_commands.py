@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import command_line as silodp
-from conftest import command_of, in_a_process
+from conftest import command_of, in_a_process, succeed
 
 from silodp.experiment import preset_names
 from silodp.runs.wording import describe_round, show_epsilon
@@ -21,8 +21,7 @@ TINY = [word for change in SMALL for word in ("--set", change)]
 
 
 def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
-    done = silodp("run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", "prostate-small", *TINY, "--seed", 5, "--device", "cpu", "--json", cwd=tmp_path)
     summary = json.loads(done.stdout)
     assert summary["rounds"] == 2
     assert summary["epsilon"]["hospital"] > summary["epsilon"]["intermediary"] > 0
@@ -31,8 +30,7 @@ def test_run_prints_plain_lines_and_json(tmp_path: Path) -> None:
     folder = tmp_path / "runs/prostate-small-1"
     assert "seed = 5" in (folder / "experiment.toml").read_text()
 
-    again = silodp("resume", folder, "--device", "cpu")
-    assert again.returncode == 0, again.stderr
+    again = succeed("resume", folder, "--device", "cpu")
     assert "ε for a hospital" in again.stdout
     assert "not covered by ε" in again.stdout
 
@@ -42,66 +40,6 @@ def test_presets_are_listed() -> None:
     for name in preset_names():
         assert name in done.stdout
     assert {"demo", "ich-small", "ich-paper", "prostate-small", "prostate-paper"} <= set(preset_names())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "nowhere"], "experiment 'nowhere' is neither a preset"),
-        (
-            ["run", "demo", "--set", "privacy.noises=1"],
-            "privacy.noises: no such setting; there are noise_multiplier",
-        ),
-        (["run", "demo", "--set", "privacy.noise_multiplier=-1"], "privacy.noise_multiplier = -1: "),
-        (["run", "dmo"], "nor a TOML file; did you mean demo?"),
-        (["run", "demo", "--set", "privacy.noise_multiplyer=1"], "; did you mean privacy.noise_multiplier?"),
-        (["settings", "privcy"], "; did you mean privacy?"),
-        (["study", "tabel1-prostate"], "; did you mean table1-prostate?"),
-        (["run", "demo", "--set", "rounds"], "--set 'rounds': write key=value"),
-        (["run", "demo", "--set", "clipping.rule=none"], "noise protects nobody without a bound"),
-        (["run", "demo", "--set", "intermediaries.rule=fixed", "--set", "intermediaries.count=500"], "500: "),
-        (["run", "demo", "--set", "cohort.image_size=50"], "multiples of 16"),
-        (["run", "demo", "--device", "tpu"], "--device tpu: choose auto, cpu or cuda"),
-        (["resume", "nowhere"], "nowhere: no run is there"),
-        (["privacy"], "give a run's folder, --noise-multiplier or --target-epsilon"),
-        (["privacy", "nowhere"], "nowhere: no run is there"),
-        (["privacy", "--noise-multiplier", -1, "--hospitals", 6], "noise multiplier = -1: choose 0"),
-        (["privacy", "--noise-multiplier", 1], "give --hospitals (δ follows by the paper's rule) or --delta"),
-        (["privacy", "--noise-multiplier", 1, "--delta", 1], "delta = 1: choose a chance between 0 and 1"),
-        (["privacy", "--noise-multiplier", 1, "--delta", 0.1, "--intermediaries", 0], "intermediaries = 0: "),
-        (["privacy", "--noise-multiplier", 1, "--hospitals", 0], "--hospitals 0: "),
-        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--rounds", 0], "rounds = 0: choose 1 to"),
-        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--sample-rate", 2], "sample rate = 2: "),
-        (["privacy", "--noise-multiplier", 1, "--hospitals", 6, "--accountant", "me"], "--accountant me: "),
-        (["privacy", "--target-epsilon", 1, "--hospitals", 6, "--unit", "patient"], "--unit patient: choose"),
-        (["privacy", "--target-epsilon", -1, "--hospitals", 6], "target epsilon = -1: choose a number above"),
-        (
-            ["privacy", "--target-epsilon", 1, "--noise-multiplier", 0.5, "--hospitals", 6],
-            "not one round at noise multiplier 0.5; one round needs 1.086",
-        ),
-        (["audit", "--runs", 3], "runs = 3: "),
-        (["audit", "--clipping", "median"], "clipping.rule = median: ε does not cover"),
-        (["audit", "--entropy", "dice"], "privacy.entropy = 'dice': choose one of seed, system"),
-        (["audit", "prostate-paper"], "clipping.rule = median: ε does not cover"),
-        (["study", "nothing"], "study nothing: choose one of"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_two(
-    arguments: list[object], message: str, tmp_path: Path
-) -> None:
-    done = silodp(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_input_is_one_line_in_a_process_of_its_own(tmp_path: Path) -> None:
-    done = in_a_process("run", "nowhere", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("silodp: experiment 'nowhere' is neither a preset")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
@@ -128,8 +66,7 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     assert "go on with `silodp resume run`" in said
     assert "Traceback" not in said
     process.stderr.close()
-    done = silodp("resume", "run", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeed("resume", "run", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["rounds"] == 6
 
 
@@ -203,8 +140,7 @@ def test_a_round_is_described_hospital_first_and_says_what_is_not_covered() -> N
 
 
 def privacy(*arguments: object) -> dict[str, Any]:
-    done = silodp("privacy", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    done = succeed("privacy", *arguments, "--json")
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
@@ -236,8 +172,7 @@ def test_privacy_prints_the_papers_figures_and_the_hospitals(
 
 def test_privacy_as_a_table_has_the_hospital_first_and_names_the_accountant() -> None:
     options = ("privacy", "--noise-multiplier", 1, "--hospitals", 20, "--intermediaries", 12)
-    done = silodp(*options, "--accountant", "prv")  # test_terminal.py has the process of its own
-    assert done.returncode == 0, done.stderr
+    done = succeed(*options, "--accountant", "prv")  # test_terminal.py has the process of its own
     lines = done.stdout.splitlines()
     rows = [line for line in lines if line.strip().startswith(("hospital", "intermediary"))]
     assert "7,478.2" in rows[0]
@@ -272,8 +207,7 @@ def test_privacy_of_a_run_verifies_and_sums_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = [*TINY, "--set", "rounds=4", "--set", "budget.epsilon=100000"]
     assert silodp("run", "prostate-small", *options, "--out", folder, "--device", "cpu").returncode == 0
-    done = silodp("privacy", folder)
-    assert done.returncode == 0, done.stderr
+    done = succeed("privacy", folder)
     assert "8 releases, hash chain intact, in order, none missing" in done.stdout
     said, told = " ".join(done.stdout.split()), privacy(folder)
     for point in told["by_round"]:
@@ -300,8 +234,7 @@ def test_privacy_of_a_run_verifies_and_sums_up(tmp_path: Path) -> None:
 
 def test_the_budget_ends_a_run_and_the_end_says_why(tmp_path: Path) -> None:
     options = [*TINY, "--set", "rounds=9", "--set", "intermediaries.rule=fixed", "--set", "budget.epsilon=15"]
-    done = silodp("run", "prostate-small", *options, "--out", tmp_path / "run", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
+    done = succeed("run", "prostate-small", *options, "--out", tmp_path / "run", "--device", "cpu")
     assert "the budget ended the run: round " in done.stdout
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert 0 < summary["rounds"] < 9
@@ -309,8 +242,7 @@ def test_the_budget_ends_a_run_and_the_end_says_why(tmp_path: Path) -> None:
 
 
 def test_an_audit_in_numbers() -> None:
-    done = in_a_process("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2, "--json")
-    assert done.returncode == 0, done.stderr
+    done = succeed("audit", "--runs", 20, "--rounds", 1, "--hospitals", 2, "--json", how=in_a_process)
     found = json.loads(done.stdout)
     assert found["hospital"]["claimed"] > found["intermediary"]["claimed"] == found["paper"]["claimed"] > 0
     assert found["hospital"]["canary"] == found["paper"]["canary"] == "hospital"

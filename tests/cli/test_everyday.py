@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from conftest import command_line as silodp
-from conftest import forked
+from conftest import forked, noting_browser
 
 import silodp as package
 from silodp.cli import demo
-from silodp.cli.commands import IN_ORDER_OF_USE
+from silodp.cli.commands import COMMANDS
 from silodp.errors import InputError
 from silodp.runs.places import new_folder
 
@@ -31,7 +31,7 @@ def test_the_version_names_silodp_and_pytorch() -> None:
 def test_help_lists_commands_in_the_order_of_use() -> None:
     lines = silodp("--help").stdout.splitlines()
     words = [line.split(" ")[2] for line in lines[lines.index("Commands:") + 1 :]]
-    assert [word for word in words if word] == list(IN_ORDER_OF_USE)
+    assert [word for word in words if word] == list(COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,13 @@ main()
 
 
 def test_the_demo_ends_with_its_page(tmp_path: Path) -> None:
-    """A browser that is only a script notes what it was asked to open."""
-    note = tmp_path / "opened"
-    (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {note}\n')
-    (tmp_path / "browser").chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", SMALL_DEMO, "demo", "--seed", "3", "--open"],
-        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"BROWSER": str(tmp_path / "browser")},
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | noting_browser(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     page = tmp_path / "runs/demo-1/report.html"
-    assert note.read_text().strip() == page.as_uri()
+    assert (tmp_path / "opened").read_text().strip() == page.as_uri()
     assert done.stdout.endswith(f"{page.relative_to(tmp_path)}\n")
     assert "seed = 3" in (tmp_path / "runs/demo-1/dp-fedavg/experiment.toml").read_text()
 

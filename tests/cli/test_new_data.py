@@ -9,7 +9,7 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
-from conftest import command_line
+from conftest import command_line, succeed
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -29,13 +29,10 @@ def said(output: str, start: str) -> list[str]:
 
 def goes_all_the_way(tmp_path: Path, *command: str) -> str:
     """Runs the check, the command that it prints for a few rounds, and the report; what the check said."""
-    checked = silodp(*command, cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    trained = silodp(*said(checked.stdout, "to train on it: "), "--set", "rounds=3", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    checked = succeed(*command, cwd=tmp_path, how=silodp)
+    succeed(*said(checked.stdout, "to train on it: "), "--set", "rounds=3", cwd=tmp_path, how=silodp)
     (run,) = (tmp_path / "runs").iterdir()
-    reported = silodp("report", run, cwd=tmp_path)
-    assert reported.returncode == 0, reported.stderr
+    succeed("report", run, cwd=tmp_path, how=silodp)
     assert (run / "report.html").stat().st_size > 1000
     return checked.stdout
 
@@ -159,8 +156,7 @@ def test_with_skip_unreadable_the_check_says_what_it_would_train_on(fundus: Path
     assert "1 thing cannot be used and will be left out; the 17 images above remain" in skipped.stdout
     command = said(bad.stdout, "to train without what cannot be used: ")
     assert sorted(command) == sorted(said(skipped.stdout, "to train on it: "))
-    trained = silodp(*command, "--set", "rounds=1", cwd=fundus)
-    assert trained.returncode == 0, trained.stderr
+    succeed(*command, "--set", "rounds=1", cwd=fundus, how=silodp)
 
 
 def test_sizes_that_the_network_cannot_halve_are_said_otherwise(tmp_path: Path) -> None:
@@ -174,8 +170,7 @@ def test_sizes_that_the_network_cannot_halve_are_said_otherwise(tmp_path: Path) 
     assert {"cohort.image_size=32", "cohort.path=a b.npz"} <= set(command)
     forty = silodp("data", "check", "a b.npz", "--set", "image_size=40", cwd=tmp_path)
     assert "model.levels=3" in said(forty.stdout, "to train on it: ")
-    trained = silodp(*said(forty.stdout, "to train on it: "), "--set", "rounds=1", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
+    succeed(*said(forty.stdout, "to train on it: "), "--set", "rounds=1", cwd=tmp_path, how=silodp)
     assert (tmp_path / "runs/a-b-1").is_dir()
 
 

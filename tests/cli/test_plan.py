@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import command_line
+from conftest import command_line, succeed
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -45,8 +45,7 @@ def test_the_published_limits() -> None:
 
 def test_the_table_and_the_experiment(tmp_path: Path) -> None:
     out = tmp_path / "mine.toml"
-    done = command_line("plan", "--hospitals", 6, "--epsilon", 2, "--out", out)
-    assert done.returncode == 0, done.stderr
+    done = succeed("plan", "--hospitals", 6, "--epsilon", 2, "--out", out)
     model = Experiment.load("prostate-hospital").model
     for part, numbers in parts_of(model, "segmentation").items():
         ratio = mu_for(2.0, 0.1) * 6 / math.sqrt(numbers)
@@ -64,18 +63,3 @@ def test_the_table_and_the_experiment(tmp_path: Path) -> None:
 def test_few_hospitals_and_a_small_epsilon_are_told_that_it_is_not_worth_it() -> None:
     done = command_line("plan", "--hospitals", 3, "--epsilon", 0.5)
     assert "federation is hardly worth it here" in " ".join(done.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--hospitals", "0"), "--hospitals 0: a federation has at least one"),
-        (("--hospitals", "6", "--task", "detection"), "--task detection: choose one of segmentation"),
-        (("--hospitals", "6", "--epsilon", "-1"), "target epsilon = -1"),
-        (("--hospitals", "6", "--out", "plan.json"), "--out plan.json: give a new file that ends in .toml"),
-    ],
-)
-def test_bad_options_are_one_line(arguments: tuple[str, ...], words: str) -> None:
-    done = command_line("plan", *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr

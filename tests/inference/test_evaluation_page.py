@@ -70,7 +70,7 @@ def made(run: Path, folder: Path, *options: object) -> tuple[str, dict[str, Any]
     files = ("--page", folder / "page.html", "--out", folder / "each.csv")
     done = evaluate(run, *files, *options)
     assert done.returncode == 0, done.stderr
-    assert "page.html: speaks of patients" in done.stderr  # where it does not spoil the JSON
+    assert "page.html: has figures on patients" in done.stderr  # where it does not spoil the JSON
     rows = list(csv.DictReader((folder / "each.csv").open()))
     return (folder / "page.html").read_text(), json.loads(done.stdout), rows
 

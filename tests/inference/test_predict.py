@@ -8,7 +8,7 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from conftest import command_line
+from conftest import command_line, succeed
 from discs_run import SIDE, discs, train_on_discs
 from PIL import Image
 from scipy.stats import mannwhitneyu
@@ -32,8 +32,7 @@ def test_the_figures_of_a_run_come_out_of_its_predictions(
     segmented: tuple[Path, Path], tmp_path: Path
 ) -> None:
     run, data = segmented
-    done = command_line("predict", run, data, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    succeed("predict", run, data, "--out", tmp_path / "out")
     found, truth = np.load(tmp_path / "out/data.npz")["mask"][:, 0] > 0, np.load(data)["mask"]
 
     def dice(number: int) -> float:
@@ -54,8 +53,7 @@ def test_pictures_get_masks_of_their_own_size_and_what_cannot_be_used_is_named(
         Image.fromarray(image).save(tmp_path / f"new/{number}.png")
     Image.fromarray(images[0]).save(tmp_path / "new/masks/0.png")  # no image of its own
     (tmp_path / "new/broken.png").write_bytes(b"\x89PNG\r\n")
-    done = command_line("predict", run, tmp_path / "new", "--out", tmp_path / "out", "--overlays")
-    assert done.returncode == 0, done.stderr
+    done = succeed("predict", run, tmp_path / "new", "--out", tmp_path / "out", "--overlays")
     assert "left out: broken.png: " in done.stderr
     written = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.png"))
     assert written == ["0.png", "1.png", "overlays/0.png", "overlays/1.png"]
@@ -90,8 +88,7 @@ def test_a_volume_gets_a_mask_that_lies_over_it_in_another_reader(
     )
     stored = head.as_reoriented(turn)
     nibabel.save(stored, tmp_path / "head.nii.gz")
-    done = command_line("predict", run, tmp_path / "head.nii.gz", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    succeed("predict", run, tmp_path / "head.nii.gz", "--out", tmp_path / "out")
     found = nibabel.load(tmp_path / "out/head.nii.gz")
     assert found.shape == stored.shape
     assert np.array_equal(found.affine, stored.affine)
@@ -118,10 +115,9 @@ def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model.network(torch.from_numpy(square).float() / 127.5 - 1).sigmoid()[..., 12:36, :]
     assert (model(images) - expected).abs().max() < 1e-5
-    done = command_line(
+    done = succeed(
         "evaluate", tmp_path / "run", tmp_path / "files", "--json", "--set", f"cache={tmp_path}/new"
     )
-    assert done.returncode == 0, done.stderr
     padded = np.pad(masks, [(0, 0), (12, 12), (0, 0)])
     with torch.no_grad():
         marked = model.network(torch.from_numpy(square).float() / 127.5 - 1)[:, 0].numpy() > 0
@@ -170,11 +166,10 @@ def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Pa
     chosen = np.concatenate([np.array(mine) for mine in at_test(run).values()])
     arrays = np.load(data)
     np.savez(tmp_path / "new.npz", **{name: arrays[name][chosen] for name in arrays})
-    done = command_line(
+    done = succeed(
         "evaluate", run, tmp_path / "new.npz", "--json", "--out", tmp_path / "each.csv",
         "--set", f"cache={tmp_path / 'cache'}",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     printed = json.loads((run / "summary.json").read_text())["test"]["last"]
     assert found["mean"] == pytest.approx(printed["mean"], abs=1e-6)
@@ -207,8 +202,7 @@ def test_classes_become_probabilities(tmp_path: Path) -> None:
         "privacy.noise_multiplier": 0.0, "clipping.rule": "none", "intermediaries.rule": "fixed",
     }  # fmt: skip
     result = train(Experiment.build({"task": "classification"}, changes), out=tmp_path / "run", device="cpu")
-    done = command_line("predict", tmp_path / "run", tmp_path / "data.npz", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
+    succeed("predict", tmp_path / "run", tmp_path / "data.npz", "--out", tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out/predictions.csv").open()))
     assert [row["image"] for row in rows] == [f"data.npz#{number}" for number in range(80)]
     score = np.array([float(row["sick"]) for row in rows])

@@ -114,8 +114,10 @@ def test_a_runs_files_say_where_its_start_comes_from(
     assert (record["name"], record["origin"], len(record["digest"])) == ("start", "generated", 64)
     assert read_statement(tmp_path / "run").to_dict()["start"] == record
     (run,) = read_runs([tmp_path / "run"])
-    assert "<dt>Start</dt><dd>start, trained on made-up images alone" in compose([run], images=False).html
-    assert "Start: start, trained on made-up images alone" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
+    assert "<dt>Start</dt><dd>start, trained on generated images only" in compose([run], images=False).html
+    assert (
+        "Start: start, trained on generated images only" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
+    )
     assert not any("start" in note for note in result.summary["not_covered_by_epsilon"])
 
 

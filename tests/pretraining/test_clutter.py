@@ -1,4 +1,4 @@
-"""What stands beside the brain: outside of it, or where nothing is looked for; never over what is."""
+"""Distractors lie outside the brain or in slices without a target, never over a target."""
 
 import numpy as np
 from numpy.random import default_rng
@@ -17,7 +17,7 @@ def heads() -> tuple[np.ndarray, np.ndarray]:
     return images, masks
 
 
-def test_clutter_leaves_what_is_looked_for_alone() -> None:
+def test_clutter_never_covers_the_target() -> None:
     images, masks = heads()
     before = images.copy()
     tables = bones = 0

@@ -1,4 +1,4 @@
-"""Disguises: masks go with their images, and what a style does not ask for does not happen."""
+"""Augmentation: masks move with their images, and a style without changes changes nothing."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def discs(count: int = 6, size: int = 48) -> torch.Tensor:
 
 
 @given(st.integers(0, 2**32))
-def test_masks_go_where_their_images_go(seed: int) -> None:
+def test_masks_move_with_their_images(seed: int) -> None:
     """An image that is its own mask stays one, whatever the geometry; edges are smoothed, so a few differ."""
     style = replace(GENERATED["pelvis"].style, contrast=0, texture=0, drift=0, noise=0, dark=True)
     seen, moved = randomise(discs(), discs(), style, 32, chance(seed))
@@ -74,7 +74,7 @@ def test_images_share_a_contrast_only_where_it_is_said(shared: bool) -> None:
     assert [torch.equal(one, seen[0]) for one in seen[1:]] == [shared] * 7
 
 
-def test_same_chance_same_disguise() -> None:
+def test_the_same_seed_gives_the_same_images() -> None:
     style = GENERATED["shapes"].style
     first, again, other = (randomise(discs(), discs(), style, 32, chance(seed))[0] for seed in (1, 1, 2))
     assert torch.equal(first, again)

@@ -91,8 +91,6 @@ def test_classes_and_parts_are_under_each_image_in_their_order() -> None:
     ]  # fmt: skip
     assert pictures(sheet)[1].alt == "Site 0, ill, train"
     assert [name for name, _ in sheet.gallery.legend] == ["healthy", "ill"]
-    for picture, (_, ink) in zip(pictures(sheet)[:2], sheet.gallery.legend, strict=True):
-        assert "#{:02X}{:02X}{:02X}".format(*picture.pixels[-1, 0]) == ink.colour
 
 
 def test_masks_are_outlined_and_an_empty_one_is_said() -> None:
@@ -137,12 +135,7 @@ def test_images_are_drawn_evenly_over_classes(labels: list[int], each: int, seed
     assert all(shown[name] >= max(shown.values()) - 1 for name in not_exhausted)
 
 
-def test_many_classes_take_turns_whatever_their_size() -> None:
-    labels = [label for label in range(20) for _ in range(20)]
-    store = classes_of(labels, classes=tuple(map(str, range(20))))
-    shown = pictures(sheet_of(store, placed(list(range(20)) * 20), each=4))
-    assert len(shown) == 80
-    assert len({one.caption[0] for one in shown}) >= 15
+def test_a_rare_class_is_drawn_as_often_as_a_frequent_one() -> None:
     rare = classes_of([0] * 190 + [1] * 10)
     ill = sum(pictures(sheet_of(rare, each=1, seed=seed))[0].caption[0] == "ill" for seed in range(100))
     assert 25 <= ill <= 75  # within five standard deviations of a half

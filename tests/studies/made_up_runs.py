@@ -16,7 +16,7 @@ from silodp.studies import output, pictures, study_named
 from silodp.studies.claims import Claim
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 pictures.DPI = 30  # every picture is drawn, and none looked at: coarse ones will do
 
@@ -58,7 +58,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: Any) -> Found:
+def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: Any) -> CellRun:
     """A finished run with these lines in metrics.jsonl (numbered from 1) and these facts in summary.json."""
     run = folder / "runs" / cell.folder_name
     run.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
         "epsilon": EPSILON | summary.pop("epsilon", {}),
     }
     (run / "summary.json").write_text(to_json(SUMMARY | facts | summary))
-    return Found(cell, run)
+    return CellRun(cell, run)
 
 
 def smoke(name: str, factory: pytest.TempPathFactory) -> Path:
@@ -88,12 +88,12 @@ def smoke_plan(name: str) -> Plan:
     return make_plan(study.task, "smoke", bases=study.bases, settable=study.settable, command="silodp study")
 
 
-def runs_of(name: str, factory: pytest.TempPathFactory) -> list[Found]:
+def runs_of(name: str, factory: pytest.TempPathFactory) -> list[CellRun]:
     runs = smoke(name, factory).parent / "runs"
-    return [Found(cell, runs / cell.folder_name) for cell in study_named(name).cells(smoke_plan(name))]
+    return [CellRun(cell, runs / cell.folder_name) for cell in study_named(name).cells(smoke_plan(name))]
 
 
-def write_words(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> str:
+def write_words(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -> str:
     """Writes a study's files and gives its table.md.
 
     Its picture is laid out with all that is in it, once and not four times: nobody reads its svg and its png.
@@ -124,7 +124,7 @@ def fabricate(
     out: Path,
     metrics: Callable[[Cell], Mapping[str, float]],
     count: Callable[[Cell], int] | None = None,
-) -> list[Found]:
+) -> list[CellRun]:
     """Every cell of a study as if it had run, with these test metrics and, where split, this v."""
     found = []
     for cell in study.cells(plan):

@@ -24,7 +24,7 @@ from silodp.studies.appendix_tables import (
 )
 from silodp.studies.paper import inversion_ssim
 from silodp.studies.planning import make_plan
-from silodp.studies.study import Cell, Found
+from silodp.studies.study import Cell, CellRun
 
 SMALL = make_plan("prostate", "small")
 T, Z, DELTA = 2, 0.5, 0.1
@@ -68,7 +68,7 @@ def test_three_times_as_often_is_three_times_the_rounds_of_a_third_of_an_epoch(
     assert cell.experiment.local.epochs == pytest.approx(1 / 3)
 
 
-def with_gains(folder: Path, *gains: float) -> list[Found]:
+def with_gains(folder: Path, *gains: float) -> list[CellRun]:
     """Runs of appendix-rounds in which intermediaries gain so much at the three z; v is 3."""
     gain = dict(zip(SMALL.noise, gains, strict=True))
 
@@ -124,7 +124,7 @@ def test_local_work_that_cannot_be_divided_by_three_is_said(tmp_path: Path) -> N
     """Batches of 8: 24 images make 3 steps a round, three times 1; 40 make 5, three times 2."""
     found = fabricate(FREQUENCY, SMALL, tmp_path / "a", lambda _: {"dice": 0.5, "iou": 0.4})
     claim, text = FREQUENCY.results(SMALL, found).claims[-1], write_words(FREQUENCY, tmp_path, SMALL, found)
-    assert (claim.holds, claim.measured[:31]) == (False, "another one in 5 of 6 hospitals")
+    assert (claim.holds, claim.measured[:34]) == (False, "another number in 5 of 6 hospitals")
     assert "| H24-1 | 24 | 108 | 108 | +0% |" in text
     assert "| H40-0 | 40 | 180 | 216 | +20% |" in text
     assert SIZES == (40, 24, 29, 25, 40, 83)
@@ -146,7 +146,7 @@ def test_who_knows_who_took_part_is_said(tmp_path: Path) -> None:
 
 def attacked(
     out: Path, ssim: Callable[[Cell], float], control: float | None = 0.7, baseline: float = 0.2
-) -> list[Found]:
+) -> list[CellRun]:
     """Runs with these scores; a control where there is one."""
     found = fabricate(ATTACK, SMALL, out, lambda _: {"dice": 0.5, "iou": 0.3}, lambda _: 7)
     for one in found:

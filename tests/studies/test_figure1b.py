@@ -32,7 +32,7 @@ def test_points_are_those_of_the_runs(tmp_path_factory: pytest.TempPathFactory) 
     assert [line["round"] for line in lines] == ["1", "2"] * 2
     text = (folder / "table.md").read_text()
     assert "C is the exact median of the norms: no ε covers it." in text  # v is fixed
-    assert "ξ, φ, λ and cosines are un-noised, written down for study: no ε covers them." in text
+    assert "ξ, φ, λ and cosines are un-noised, recorded for study: no ε covers them." in text
 
 
 def test_the_ratio_is_the_closed_form(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -65,7 +65,7 @@ def test_v_is_what_the_smallest_hospital_allows(tmp_path: Path) -> None:
         for v, cell in enumerate(cells, 1)
     ]
     text = write_words(STUDY, tmp_path, plan, found)
-    assert "no images for v = 3." in text
+    assert "too few images for v = 3." in text
     assert "| round 1: ξ = ξ₁/v | yes | R² = 1.00, best power v^−1.00 |" in text
     assert "| round 1 | φ = φ₁·v | -0.60 | – | 0.42 | – |" in text  # a = 11/5: 1 − 0.8/0.5
     more = make_plan("prostate", "smoke", changes=["cohort.slices=72"])

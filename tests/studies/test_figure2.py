@@ -9,7 +9,7 @@ from made_up_runs import holds, made_up, rows, runs_of, smoke, write_words
 from silodp import InputError
 from silodp.studies import figure2a, figure2b, figure2c, figure2d
 from silodp.studies.planning import make_plan
-from silodp.studies.study import Found, Plan
+from silodp.studies.study import CellRun, Plan
 
 SMALL = make_plan("prostate", "small")
 
@@ -26,7 +26,7 @@ def test_a_has_n_times_the_runs_lambda(tmp_path_factory: pytest.TempPathFactory)
         assert 1 / 2 < float(line["n_lambda"]) / closed < 2
 
 
-def ratios(folder: Path, without: list[float], with_: list[float], capped: bool = False) -> list[Found]:
+def ratios(folder: Path, without: list[float], with_: list[float], capped: bool = False) -> list[CellRun]:
     """N·λ of the three z; the measuring round's is absurd, and must not count."""
     found = []
     for place, z in enumerate(SMALL.noise):
@@ -72,7 +72,7 @@ def test_b_has_the_runs_cosines(tmp_path_factory: pytest.TempPathFactory) -> Non
     assert f"| {last:.3f} ({last:.3f}–{last:.3f}) |" in (folder / "table.md").read_text()
 
 
-def cosines(folder: Path, plan: Plan, without: list[float], with_: list[float]) -> list[Found]:
+def cosines(folder: Path, plan: Plan, without: list[float], with_: list[float]) -> list[CellRun]:
     """Two seeds of one z make four rounds; the measuring round must not count."""
     found = []
     for seed in plan.seeds:
@@ -142,7 +142,7 @@ def test_c_other_cohorts_have_other_numbers_of_hospitals() -> None:
         numbers(1)
 
 
-def dices(folder: Path, without: dict[int, float], with_: dict[int, float], seeds: int = 1) -> list[Found]:
+def dices(folder: Path, without: dict[int, float], with_: dict[int, float], seeds: int = 1) -> list[CellRun]:
     """The Dice of N hospitals; of several seeds the last is the odd one out by ±0.01."""
     found = []
     for cell in figure2c.cells(make_plan("prostate", "small", seeds=seeds)):
@@ -212,7 +212,7 @@ def test_d_has_the_runs_v_beside_the_closed_form(tmp_path_factory: pytest.TempPa
 
 def courses(
     folder: Path, plan: Plan, counts: dict[float, list[int]], capped: tuple[int, ...] = ()
-) -> list[Found]:
+) -> list[CellRun]:
     """v after the measuring round, whose v of 1 must not count; `capped` are rounds."""
     found = []
     for cell in figure2d.cells(plan):

@@ -12,7 +12,7 @@ from silodp import InputError
 from silodp.studies.hospital_privacy import ICH, LEVELS, PROSTATE
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
-from silodp.studies.study import Found, Plan
+from silodp.studies.study import CellRun, Plan
 from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, START_PRODUCT
 
 
@@ -55,7 +55,7 @@ def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so(folder: Path, sm
 
 def test_the_start_alone_is_no_study_and_the_prostates_start_fits_its_network(tmp_path: Path) -> None:
     plan = make_plan("prostate", "smoke", bases=PROSTATE_BASES)
-    with pytest.raises(InputError, match="the start alone is no study"):
+    with pytest.raises(InputError, match="the start alone is not a study"):
         run_study(PROSTATE, plan, tmp_path, only="recipe-start", jobs=1, device="cpu")
     (product,) = tmp_path.glob(f"runs/*/{START_PRODUCT}")
     assert json.loads(product.read_text())["start"]["name"] == "pelvis-8"
@@ -99,7 +99,7 @@ def test_files_are_seen_at_the_size_of_the_start(tmp_path: Path, monkeypatch: py
     assert cells["recipe-eps8-seed0"].data == plan.data != ""
 
 
-def invented(plan: Plan, out: Path, start: float, scores: dict[str, float]) -> list[Found]:
+def invented(plan: Plan, out: Path, start: float, scores: dict[str, float]) -> list[CellRun]:
     """Every cell as if it had run: a score a method at every ε, and 0.9 without noise."""
     found = []
     for cell in PROSTATE.cells(plan):
@@ -109,7 +109,7 @@ def invented(plan: Plan, out: Path, start: float, scores: dict[str, float]) -> l
             origin = {"name": "pelvis-8", "origin": "generated", "digest": ""}
             test = TEST | {"round": 0, "mean": {"dice": start, "iou": start}}
             (place / START_PRODUCT).write_text(json.dumps({"start": origin, "test": test}))
-            found.append(Found(cell, place))
+            found.append(CellRun(cell, place))
             continue
         dice = scores[str(cell.columns["method"])] if epsilon < math.inf else 0.9
         spent = {"hospital": epsilon if epsilon < math.inf else None, "covers_everything": True}

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import command_line, forked
+from conftest import command_line, forked, succeed
 from counted_work import note
 from made_up_runs import SUMMARY, made_up
 
@@ -17,10 +17,10 @@ from silodp import InputError
 from silodp.studies.output import Results
 from silodp.studies.planning import make_plan
 from silodp.studies.running import default_jobs, run_study
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 
-def naming(_: Plan, found: Sequence[Found]) -> Results:
+def naming(_: Plan, found: Sequence[CellRun]) -> Results:
     return Results(" ".join(str(one.summary["seed"]) for one in found), found)
 
 
@@ -110,7 +110,7 @@ def test_one_cell_that_fails_stops_no_other(tmp_path: Path, plan: Plan) -> None:
 
 def test_what_nobody_foresaw_is_kept_with_its_traceback(tmp_path: Path, plan: Plan) -> None:
     errors = tmp_path / "counting-smoke" / "errors.txt"
-    with pytest.raises(InputError, match=r"seed14: ZeroDivisionError\); the whole story is in .*errors\.txt"):
+    with pytest.raises(InputError, match=r"seed14: ZeroDivisionError\); the traceback is in .*errors\.txt"):
         run_study(counting(0, 14, 2), plan, tmp_path, jobs=1)
     text = errors.read_text()
     assert text.startswith("fedavg-z0.5-split-seed14-")
@@ -241,8 +241,7 @@ def test_a_killed_study_goes_on_where_it_stopped(tmp_path: Path) -> None:
     process.join()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/summary.json")}
     assert len(before) == 1
-    done = command_line(*words, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = succeed(*words, "--resume")
     assert "cells: 3/3" in done.stderr
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/summary.json")}
     assert len(after) == 3

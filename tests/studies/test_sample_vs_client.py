@@ -25,7 +25,7 @@ from silodp.studies.sample_vs_client import (
     SAMPLE_VS_CLIENT,
     claims,
 )
-from silodp.studies.study import Cell, Found, Plan
+from silodp.studies.study import Cell, CellRun, Plan
 
 PLAN = make_plan("prostate", "smoke")
 ROUNDS, STEPS, REPETITIONS = 3, 6, 2
@@ -173,7 +173,7 @@ def test_the_small_scale_is_the_documented_one() -> None:
 
 
 def test_parts_of_it_are_written_too(folder: Path, smoke_out: Path, tmp_path: Path) -> None:
-    found = [Found(cell, smoke_out / "runs" / cell.folder_name) for cell in SAMPLE_VS_CLIENT.cells(PLAN)]
+    found = [CellRun(cell, smoke_out / "runs" / cell.folder_name) for cell in SAMPLE_VS_CLIENT.cells(PLAN)]
     local = [one for one in found if one.cell.columns["variant"] == LOCAL]
     text = write_words(SAMPLE_VS_CLIENT, tmp_path, PLAN, local)
     assert "sample-level DP | 6 local steps" in text
@@ -185,7 +185,7 @@ def test_parts_of_it_are_written_too(folder: Path, smoke_out: Path, tmp_path: Pa
 @pytest.mark.parametrize("client", [10.0, 80.0])
 def test_claims_follow_from_the_numbers(folder: Path, smoke_out: Path, client: float) -> None:
     found = {
-        variant: Found(cell(variant), smoke_out / "runs" / cell(variant).folder_name)
+        variant: CellRun(cell(variant), smoke_out / "runs" / cell(variant).folder_name)
         for variant in (CLIENT, SAMPLE)
     }
     for variant, epsilon in ((CLIENT, client), (SAMPLE, 40.0)):
@@ -203,7 +203,9 @@ def test_claims_follow_from_the_numbers(folder: Path, smoke_out: Path, client: f
     )
     assert image.holds is True
     assert (far.holds, near.holds) == (False, True)
-    assert far.measured.startswith("t^2.00 in 2 rounds; at the end 2.00 times the √t law and 4 times the way")
+    assert far.measured.startswith(
+        "t^2.00 in 2 rounds; at the end 2.00 times the √t law and 4 times the distance"
+    )
     assert [claim.text for claim in claims([found[CLIENT]], [])] == []
 
 

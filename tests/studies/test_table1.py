@@ -10,7 +10,7 @@ from made_up_runs import made_up, rows, smoke, write_words
 from silodp.studies.output import Results, caution, run_rows, setting
 from silodp.studies.paper import METHODS
 from silodp.studies.planning import make_plan
-from silodp.studies.study import Found, Plan
+from silodp.studies.study import CellRun, Plan
 from silodp.studies.table1 import PROSTATE, cells
 
 
@@ -21,11 +21,11 @@ def test_every_cell(tmp_path_factory: pytest.TempPathFactory) -> None:
         assert {row["method"] for row in found} == set(METHODS.values())
         assert all(0 <= float(row[f"test_{metric}"]) <= 1 for row in found)
     text = (smoke("table1-prostate", tmp_path_factory) / "table.md").read_text()
-    assert "Counted as the paper does it would be" in text  # v changed
+    assert "Counted as in the paper it would be" in text  # v changed
     assert "no ε covers these two" in text
 
 
-def fabricate(folder: Path, plan: Plan, scores: dict[tuple[bool, int], float]) -> list[Found]:
+def fabricate(folder: Path, plan: Plan, scores: dict[tuple[bool, int], float]) -> list[CellRun]:
     """Every cell with these test scores by (with intermediaries, seed)."""
     found = []
     for cell in cells(plan):

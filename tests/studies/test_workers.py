@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import command_line, forked, in_a_process
+from conftest import command_line, forked, in_a_process, succeed
 
 from silodp.studies import study_named, study_names
 from silodp.studies.planning import make_plan
@@ -77,11 +77,6 @@ def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path) -> None:
     assert study.exitcode == -signal.SIGKILL
     wait_until(lambda: not at_work(tmp_path))
     assert not list(tmp_path.glob("runs/*/summary.json"))
-
-
-def succeed(*words: object) -> None:
-    done = command_line(*words)
-    assert done.returncode == 0, done.stderr
 
 
 def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:

@@ -12,9 +12,18 @@ from silodp import InputError
 from silodp.runs.personal import Personal
 from silodp.studies import hospital_privacy
 from silodp.studies.planning import make_plan
-from silodp.studies.study import Found
+from silodp.studies.study import CellRun
 from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, product_of, train_and_personalise
-from silodp.studies.worth_it import ICH, PROSTATE, AtHome, cells, claims, fewer, numbers, tuning_of
+from silodp.studies.worth_it import (
+    ICH,
+    PROSTATE,
+    HospitalScores,
+    cells,
+    claims,
+    note_on_few_hospitals,
+    numbers,
+    tuning_of,
+)
 from silodp.tasks.scores import Scores
 
 SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
@@ -91,10 +100,10 @@ def test_federations_of_as_many_hospitals_as_there_are() -> None:
     assert cells(SMOKE)[0].folder_name in shared
 
 
-def homes(*gains: tuple[int, float]) -> list[AtHome]:
+def homes(*gains: tuple[int, float]) -> list[HospitalScores]:
     """Hospitals in federations of so many that gain so much."""
     return [
-        AtHome(
+        HospitalScores(
             members, 0, f"H{number}", training_images=40, test_images=10, alone=0.5, released=0.4,
             personal=0.5 + gain, federated=0.9,
         )
@@ -115,11 +124,11 @@ def test_claims_follow_from_the_numbers() -> None:
 
 
 def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(folder: Path, smoke_out: Path) -> None:
-    found = [Found(cell, smoke_out / "runs" / cell.folder_name) for cell in cells(SMOKE)]
+    found = [CellRun(cell, smoke_out / "runs" / cell.folder_name) for cell in cells(SMOKE)]
     said = write_words(ICH, folder.parent, SMOKE, found[:1])
     assert "| – |" in said  # without the federation that protects nobody
-    with pytest.raises(InputError, match="takes none of the runs at ε = 8"):
+    with pytest.raises(InputError, match="includes none of the runs at ε = 8"):
         ICH.results(SMOKE, found[1:])
     small = make_plan("prostate", "small", bases=PROSTATE_BASES)
-    assert "This cohort has 6 hospitals" in fewer(small)[0]
+    assert "This cohort has 6 hospitals" in note_on_few_hospitals(small)[0]
     assert PROSTATE.task == "prostate"

@@ -1,1 +1,1 @@
-"""What an observer can find out: audits of ε, and images from updates."""
+"""Attacks on a federation: audits of ε, and reconstruction of images from updates."""

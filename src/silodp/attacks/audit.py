@@ -1,14 +1,13 @@
-"""An empirical check of ε: plant a canary, train many small federations with and without it, and see how
-well an observer tells them apart.
+"""An empirical test of ε: train many small federations with and without a canary, and measure how well an
+observer tells them apart.
 
 - The federations are real: `Federation.rounds`, the mechanism, a ledger, honest hospitals that train a small
   network (`canary.py`). Noise, clipping, v and what the server does are an experiment's own.
-- The observer knows all but the canary: the direction it sends, the first model, data and batches of the
-  honest hospitals, so what they answer to each released model. It sees what was released, nothing from behind
-  the mechanism. Its first score is the log-likelihood ratio of both worlds: no other tells them apart
-  better if the noise is what it should be.
-- The ledger claims a μ for each unit (and so an ε at every δ). Right guesses beyond what that μ allows refute
-  it (`privacy/lower_bound.py`), and each claim says how many times too small the noise would have to be for
+- The observer knows everything but whether the canary takes part: its direction, the first model, data and
+  batches of the honest hospitals, so their answers to each model. It sees the releases only. Its first score
+  is the log-likelihood ratio of the two cases, the best possible one if the noise is right.
+- The ledger claims a μ for each unit (and so an ε at every δ). More right guesses than that μ allows refute
+  it (`privacy/lower_bound.py`). Each claim also says how many times too small the noise would have to be for
   this audit to notice (`privacy/power.py`).
 
 With noise from a seed each federation has a seed of its own: its noise is independent, and an audit can be
@@ -20,7 +19,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from silodp.attacks.canary import SCORES, Bench, OnRun
+from silodp.attacks.canary import SCORES, AuditFederations, OnRun
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.privacy.events import Unit
@@ -37,17 +36,17 @@ EXPERIMENT = Experiment(
     clipping={"rule": "quantile", "bound": 0.03},  # about what one step of Adam moves
     privacy={"noise_multiplier": 3.0},
 )
-"""What is audited by default."""
+"""Audited by default."""
 
 Verdict = Literal["holds", "broken", "untested"]
 
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """Whose mechanism is audited, in how small a federation, and how often that is trained.
+    """The mechanism to audit, and the size and number of federations.
 
-    Of the experiment privacy, clipping, intermediaries and server count, and its seed; its data, network,
-    local training, rounds and budget are replaced.
+    Privacy, clipping, intermediaries, server and seed are taken from the experiment; its data, network, local
+    training, rounds and budget are replaced.
     """
 
     experiment: Experiment = EXPERIMENT
@@ -68,7 +67,7 @@ class AuditSettings:
         self._refuse_without_a_claim()
 
     def _refuse_without_a_claim(self) -> None:
-        """What ε does not cover is no claim, and what so few federations cannot test is not audited."""
+        """Refuses rules that ε does not cover, and those that so few federations cannot test."""
         experiment = self.experiment
         drawn, split, clipping = experiment.participation, experiment.intermediaries, experiment.clipping
         uncovered = "ε does not cover what it reads un-noised, so there is no claim to audit"
@@ -93,7 +92,7 @@ class AuditSettings:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim beside what the observer showed."""
+    """A claimed ε beside the lower bound of the observer."""
 
     claim: str  # in words
     canary: Unit  # what was planted
@@ -107,7 +106,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """Three claims put to the test; ε for add-or-remove neighbours."""
+    """The result: three claims with their tests; ε for add-or-remove neighbours."""
 
     settings: AuditSettings
     delta: float
@@ -123,38 +122,38 @@ class Audit:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same audit gives the same figures: not with the system's noise."""
+        """Whether a second audit gives the same figures: not with noise of the system."""
         return self.settings.experiment.privacy.reproducible
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """The content of the JSON output."""
         experiment = self.settings.experiment.model_dump(mode="json", exclude_none=True)
         tree = asdict(self) | {"repeatable": self.repeatable}
         return tree | {"settings": tree["settings"] | {"experiment": experiment}}
 
 
 def audit(settings: AuditSettings | None = None, *, on_run: OnRun | None = None) -> Audit:
-    """Trains `runs` federations of each kind and sets what they show beside what they claim."""
+    """Trains `runs` federations of each kind and compares the shown with the claimed ε."""
     settings = settings or AuditSettings()
     with threads(1):  # small networks run best on one
-        bench = Bench(settings.experiment, settings.rounds, settings.hospitals)
-        scores, claimed = bench.observe(settings.runs, on_run)
+        federations = AuditFederations(settings.experiment, settings.rounds, settings.hospitals)
+        scores, claimed = federations.observe(settings.runs, on_run)
     whole, part = (
-        lower_bound(scores[sent], scores[0], SCORES, settings.confidence) for sent in (bench.parts, 1)
+        lower_bound(scores[sent], scores[0], SCORES, settings.confidence) for sent in (federations.parts, 1)
     )
 
     def finding(claim: str, canary: Unit, epsilon: float, bound: Bound) -> Finding:
-        mu = gaussian_mu(epsilon, bench.delta)
+        mu = gaussian_mu(epsilon, federations.delta)
         notices = detectable(mu, settings.runs, settings.confidence)
         verdict: Verdict = "broken" if bound.mu > mu else "holds" if notices else "untested"
-        shown = gaussian_epsilon(bound.mu, bench.delta)
+        shown = gaussian_epsilon(bound.mu, federations.delta)
         return Finding(claim, canary, epsilon, mu, shown, bound, verdict, notices)
 
     return Audit(
         settings,
-        bench.delta,
-        bench.parts,
-        len(bench.start),
+        federations.delta,
+        federations.parts,
+        len(federations.start),
         finding("ε of a hospital", "hospital", claimed.hospital, whole),
         finding("ε of an intermediary", "intermediary", claimed.intermediary, part),
         finding("paper's ε, for a hospital", "hospital", claimed.intermediary, whole),

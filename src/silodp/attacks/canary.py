@@ -1,8 +1,8 @@
-"""Small real federations with a planted hospital, the canary, and what an observer makes of their releases.
+"""Small real federations with a planted hospital, the canary, and the scores of an observer.
 
 The canary does not train: it sends the most that the clip bound lets pass. For a hospital all its v
 intermediaries send C·u, u a random direction, or it does not answer. For an intermediary one of them sends
-C·u or nothing, the others nothing in either world: what is promised to one holds whatever the others send.
+C·u or nothing, the others nothing in either case: its guarantee holds whatever the others send.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ OnRun = Callable[[int, int], None]  # (done, total), after every federation
 
 
 class WithCanary(InProcess):
-    """The default engine, and beside it a hospital of which `sent` intermediaries send C·u (0: no answer).
+    """The default engine and a canary, of which `sent` intermediaries send C·u (0: no answer).
 
-    `known` is what the honest hospitals sent this round: the length of their sum along u, and their bits. An
-    observer who knows their data computes it from the released model.
+    `known` is the sum of the honest hospitals' updates of the round along u, and the sum of their bits. An
+    observer who knows their data computes both from the released model.
     """
 
     def __init__(self, hospitals: Sequence[Hospital], mechanism: Mechanism, direction: Tensor) -> None:
@@ -69,11 +69,11 @@ class WithCanary(InProcess):
             yield Contribution(_CANARY, plan.round, plan.digest, numbers)
 
 
-class Bench:
-    """What all federations of an audit share: the hospitals, the first model, the canary's direction.
+class AuditFederations:
+    """The setting that all federations of an audit share: hospitals, first model, direction of the canary.
 
     Noise, clipping, rule for v, server and seed are the experiment's; data, network and local training are
-    small ones of the audit's own. Where the budget sets the noise, it does so for the audit's rounds.
+    small replacements. Where the budget sets the noise, it does so for the rounds of the audit.
 
     Attributes:
         delta: of the claims.
@@ -114,11 +114,11 @@ class Bench:
         self.delta, self.start = made.experiment.delta, made.model.values.clone()
 
     def observe(self, runs: int, on_run: OnRun | None = None) -> tuple[dict[int, Numbers], Epsilon]:
-        """Scores by how many intermediaries of the canary sent something, and the largest ε claimed."""
+        """Scores by number of intermediaries of the canary that send, and the largest claimed ε."""
         kinds = sorted({0, 1, self.parts})
         scores = {sent: np.zeros((runs, len(SCORES))) for sent in kinds}
         claims: list[Epsilon] = []
-        # A round waits until its ledger is on disk; these are kept for nobody, so memory is disk enough.
+        # A round waits until its ledger is on disk; these ledgers are not kept, so memory is enough.
         disk = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         with tempfile.TemporaryDirectory(prefix="silodp-audit-", dir=disk) as folder:
             for number in range(runs):
@@ -131,7 +131,7 @@ class Bench:
         return scores, max(claims, key=lambda claim: claim.hospital)
 
     def _run(self, seed: int, sent: int, path: Path) -> tuple[Numbers, Epsilon]:
-        """One federation from its first round to its last: the observer's scores, and ε by its own ledger."""
+        """Trains one federation; the observer's scores, and ε by the ledger."""
         self.engine.sent = sent
         self.engine.take_up(path.parent, 0)
         experiment = self.experiment.model_copy(update={"seed": seed})
@@ -150,10 +150,10 @@ class Bench:
         return scores, spent(ledger.events, self.delta)
 
     def _evidence(self, done: Round) -> Numbers:
-        """What the published numbers of one round say for the canary, by each of SCORES.
+        """The evidence of one round for the canary, by each of SCORES.
 
-        A release moves by so many intermediaries' worth, with standard deviation z of its event: over z² this
-        is the log-likelihood ratio of both worlds, up to factors that are the same in all rounds.
+        A release moves by a number of intermediaries' updates, with standard deviation z of its event;
+        over z² this is the log-likelihood ratio of the two cases, up to a factor that is equal in all rounds.
         """
         release, plan = done.release, done.plan
         along, known_bits = self.engine.known
@@ -168,7 +168,7 @@ class Bench:
 
 
 def project(vector: Tensor, direction: Tensor) -> float:
-    """The length of `vector` along a unit vector."""
+    """The projection of `vector` on a unit vector."""
     return float(vector.double() @ direction.double())
 
 
@@ -179,7 +179,7 @@ def _network(seed: int) -> nn.Module:
 
 
 def _cohort(seed: int, count: int, images: int) -> Cohort:
-    """Noisy pictures with a bright square, and its mask: so many a hospital. The canary comes first."""
+    """Noisy images with a bright square and its mask, `images` in each hospital. The canary comes first."""
     chance, hospitals = generator(_CPU, seed, "cohort"), []
     for number in range(count):
         masks = torch.zeros(images, 1, 16, 16)

@@ -1,1 +1,1 @@
-"""How fast this machine trains: silodp's rounds beside the same steps in a bare PyTorch loop."""
+"""Benchmark: silodp's rounds against the same steps in a bare PyTorch loop."""

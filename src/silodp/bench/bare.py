@@ -1,8 +1,8 @@
-"""The limit: the optimizer steps of a round in an ordinary PyTorch loop, and nothing around them.
+"""The limit: the optimizer steps of a round in an ordinary PyTorch loop, and nothing else.
 
-Parameters and Adam's moments are never put back, no difference is taken, clipped or added, and batches are
-views of tensors that lie ready: a framework that trains the same steps one by one cannot be faster. On a GPU
-the limit is the step captured in a CUDA graph.
+Parameters and Adam's moments are never reset, no difference is computed, clipped or added, and batches are
+views of existing tensors: a framework that trains the same steps one by one cannot be faster. On a GPU the
+limit is the step captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class BareLoop:
         parts: int = 1,
         captured: bool = False,
     ) -> None:
-        """A loop that is ready for its first round.
+        """Prepares the loop.
 
         Args:
             channels_last: the memory format of images and network; see `try_formats`.
-            part: which share of the intermediaries is trained here, where `parts` processes divide them.
+            part: which share of the intermediaries to train, of `parts` processes that divide them.
             captured: replay the step as a CUDA graph.
         """
         self._device = torch.device(device)
@@ -48,18 +48,18 @@ class BareLoop:
 
     @property
     def steps(self) -> int:
-        """Of a round."""
+        """Steps of a round."""
         return len(self._steps.batches)
 
     def round(self) -> None:
-        """Ends when the device has done it all."""
+        """Trains a round and waits for the device."""
         for images, targets in self._steps.batches:
             self._steps.step(images, targets)
         _wait(self._device)
 
 
 class _Steps:
-    """Steps of one network on batches that lie ready."""
+    """Steps of one network on prepared batches."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class _Steps:
         self._optimizer.step()
 
     def _capture(self) -> None:
-        """As PyTorch's notes on CUDA graphs have it: steps on a stream of their own, then the capture."""
+        """Warms up on a side stream, then captures, as PyTorch's notes on CUDA graphs say."""
         self._images, self._targets = (one.clone() for one in self.batches[0])
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
             for _ in range(3):
                 self._train(self._images, self._targets)
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         self._optimizer.zero_grad()
         with torch.cuda.graph(graph):
@@ -116,9 +116,9 @@ class _Steps:
 
 
 def try_formats(workload: Workload, device: str = "cpu") -> tuple[bool, float]:
-    """Whether channels-last is the faster format of these steps here, and the seconds of one in that format.
+    """Whether channels-last is the faster memory format here, and the seconds of a step in the faster one.
 
-    On one thread, the formats in turn: so it is known before anyone starts, and all can be told.
+    Measured on one thread, with the formats in turn, before the comparison starts.
     """
     place, threads = torch.device(device), torch.get_num_threads()
     torch.set_num_threads(1)

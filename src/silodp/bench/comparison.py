@@ -1,4 +1,5 @@
-"""What `silodp bench` measures: silodp's rounds against the bare loop on this machine, in about a minute."""
+"""The measurement of `silodp bench`: silodp's rounds against a bare loop on this machine, in about a
+minute."""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ from silodp.bench.referee import Contestant, OnProgress, Row, bare, silodp, take
 from silodp.bench.workloads import SMOKE, TINY, UNET, UNET_32, Workload
 
 Settings = dict[str, dict[str, Any]]
-"""Of experiments, by what they are called in the table."""
+"""Settings of experiments, by name in the table."""
 
 SETTINGS: Settings = {
     "as it comes": {},
     "threads = 1": {"threads": 1},
     "threads = 1, a worker a core": {"threads": 1, "workers": 0},
 }
-"""What silodp is tried with on a CPU: settings of an experiment, and `workers` as `silodp run` takes it."""
+"""Tried on a CPU: settings of an experiment, and `workers` as for `silodp run`."""
 
 SECONDS = 1.0
-"""A round of the bare loop on one core is to take no longer; where it does, the workload is made smaller."""
+"""Upper bound of a round of the bare loop on one core; a workload that takes longer is made smaller."""
 
 TURNS = {"tiny": 7, "unet": 3, "unet-32": 3}
 
@@ -31,10 +32,10 @@ class Comparison:
     """One workload on one device.
 
     Attributes:
-        workload: as it was trained, which may be smaller than its name says.
+        workload: as it was trained, perhaps smaller than the one of this name.
         device: "cpu" or "cuda".
-        rows: what was measured, the limit first.
-        settings: of the rows that are silodp's, by the rows' names.
+        rows: measurements, the limit first.
+        settings: of silodp's rows, by name.
     """
 
     workload: Workload
@@ -44,7 +45,7 @@ class Comparison:
 
     @property
     def best(self) -> Row:
-        """silodp's fastest."""
+        """The fastest row of silodp."""
         return min((row for row in self.rows if row.name in self.settings), key=lambda row: row.ratio)
 
     def images_a_second(self, row: Row) -> float:
@@ -74,9 +75,8 @@ class Comparison:
 
 
 def cores() -> int:
-    """That this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def bench(
@@ -86,8 +86,8 @@ def bench(
 
     Args:
         devices: "cpu", "cuda".
-        quick: the smallest federation and one turn, which says whether it runs and little of how fast.
-        on_progress: told of (what, done, of how many).
+        quick: the smallest federation and one turn, which shows that it runs, not how fast.
+        on_progress: called with (what, done, total).
     """
     from silodp.bench.bare import try_formats
 
@@ -97,27 +97,22 @@ def bench(
             sized = SMOKE[workload.name] if quick else workload
             channels_last, seconds = try_formats(sized, device)
             if device == "cpu":
-                sized = fitting(sized, seconds)
+                sized = sized.with_steps(int(SECONDS / seconds))
                 contestants, settings = on_cpu(sized, channels_last, quick)
             else:
                 contestants, settings = on_gpu(sized, channels_last)
-            told = partial(_tell, on_progress, f"{workload.name} on the {device.upper()}")
-            rows = take_turns(contestants, 1 if quick else TURNS[workload.name], told, together=quick)
+            report = partial(_report, on_progress, f"{workload.name} on the {device.upper()}")
+            rows = take_turns(contestants, 1 if quick else TURNS[workload.name], report, together=quick)
             found.append(Comparison(sized, device, tuple(rows), settings))
     return found
 
 
-def _tell(on_progress: OnProgress, of: str, what: str, done: int, total: int) -> None:
-    on_progress(f"{of}: {what}", done, total)
-
-
-def fitting(workload: Workload, seconds_a_step: float, seconds: float = SECONDS) -> Workload:
-    """The workload, with fewer intermediaries where a round would take longer than `seconds` on one core."""
-    return workload.with_steps(int(seconds / seconds_a_step))
+def _report(on_progress: OnProgress, where: str, what: str, done: int, total: int) -> None:
+    on_progress(f"{where}: {what}", done, total)
 
 
 def on_cpu(workload: Workload, channels_last: bool, quick: bool) -> tuple[list[Contestant], Settings]:
-    """The limit first: a process a core, as far as there are intermediaries."""
+    """The programs to compare, the limit first: one process a core, at most one an intermediary."""
     most = 1 if quick else min(cores(), workload.parts)
     shapes = dict.fromkeys([(most, 1), (1, 1), (1, 1 if quick else cores())])  # some may be the same
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
@@ -127,7 +122,7 @@ def on_cpu(workload: Workload, channels_last: bool, quick: bool) -> tuple[list[C
 
 
 def on_gpu(workload: Workload, channels_last: bool) -> tuple[list[Contestant], Settings]:
-    """The limit first: the step as a CUDA graph."""
+    """The programs to compare, the limit first: the step as a CUDA graph."""
     captured, eager = (
         bare(workload, 1, 1, device="cuda", channels_last=channels_last, captured=captured)
         for captured in (True, False)

@@ -1,4 +1,4 @@
-"""silodp's own rounds, put together as a user's program does it."""
+"""silodp's rounds, built as in a user's program."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FederatedRounds:
     def __init__(
         self, workload: Workload, device: str = "cpu", settings: Mapping[str, Any] | None = None
     ) -> None:
-        """A federation before its first round.
+        """Builds a federation.
 
         Args:
-            settings: of an experiment, such as {"threads": 1}; and `workers` as `build` takes it.
+            settings: of an experiment, such as {"threads": 1}; and `workers` as for `build`.
         """
         own = dict(settings or {})
         workers = own.pop("workers", 1)
@@ -43,7 +43,7 @@ class FederatedRounds:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of a round, as its plan has them."""
+        """Planned optimizer steps of a round."""
         experiment = self.parts.experiment
         count = experiment.intermediaries.asked
         assert count is not None
@@ -51,7 +51,7 @@ class FederatedRounds:
         return sum(planned_steps(one, experiment.local) for size in sizes for one in split_sizes(size, count))
 
     def round(self) -> None:
-        """Ends when the device has done it all."""
+        """Trains a round and waits for the device."""
         done = next(self._rounds)
         if done.release.absent:
             raise RuntimeError(f"not everyone took part: {done.release.absent}")
@@ -59,6 +59,6 @@ class FederatedRounds:
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Whatever the engine holds; the ledger goes."""
+        """Closes the engine and deletes the ledger."""
         self.parts.engine.close()
         self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""What processes take of the machine, as Linux tells it; nothing where there is no /proc."""
+"""Memory and CPU time of processes from Linux's /proc; zeros where it does not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 
 
 def memory(session: int) -> int:
-    """Bytes of all processes of a session, pages that several share counted once; without mapped files."""
+    """Bytes of all processes of a session: shared pages count once, mapped files not at all."""
     total = 0
     for place, _ in _of_sessions({session}):
         with suppress(OSError, ValueError):
@@ -25,7 +25,7 @@ def memory(session: int) -> int:
 
 
 def cpu_seconds(sessions: Collection[int]) -> float:
-    """That processors have worked for all processes of these sessions; Linux counts in hundredths."""
+    """CPU seconds of all processes of these sessions, in the hundredths that Linux counts."""
     # Of a process: its own time and that of its children which ended, each as user and system.
     ticks = sum(sum(map(int, stat[11:15])) for _, stat in _of_sessions(sessions))
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -33,7 +33,7 @@ def cpu_seconds(sessions: Collection[int]) -> float:
 
 @dataclass(frozen=True)
 class Moment:
-    """Seconds so far: of the clock, of all processors' work, and of that for our own processes."""
+    """Seconds so far: wall clock, busy time of all processors, and CPU time of our own processes."""
 
     clock: float
     work: float
@@ -43,7 +43,7 @@ class Moment:
     def now(cls, sessions: Collection[int]) -> Self:
         ticks = os.sysconf("SC_CLK_TCK")
         try:
-            # user, nice, system, idle, iowait, irq, softirq, steal: what another machine took is work, too
+            # user, nice, system, idle, iowait, irq, softirq, steal (which counts as busy)
             fields = (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]
             work = sum(map(int, fields)) - int(fields[3]) - int(fields[4])
         except (OSError, ValueError, IndexError):
@@ -51,13 +51,13 @@ class Moment:
         return cls(time.perf_counter(), work / ticks, cpu_seconds(sessions) + time.process_time())
 
     def cores_of_others(self, later: Moment) -> float:
-        """How many cores everyone else used on average until `later`."""
+        """Cores that other programs used on average until `later`."""
         work = (later.work - self.work) - (later.own - self.own)
         return max(0.0, work / (later.clock - self.clock))
 
 
 def _of_sessions(sessions: Collection[int]) -> Iterator[tuple[Path, list[str]]]:
-    """Processes of these sessions: their folders, and their `stat` from the third field on."""
+    """Processes of these sessions: folder in /proc, and `stat` from the third field on."""
     for place in _PROC.glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             # The name before the last bracket may hold spaces; after it: state, parent, group, session.

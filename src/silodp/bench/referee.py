@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, and one clock for all: they are asked for rounds in turn."""
+"""Measures programs in processes of their own with one clock: they run rounds in turn."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from silodp.bench.workloads import Workload
 
 OnProgress = Callable[[str, int, int], None]
 
-GOODBYE = 10.0  # seconds for a process to end by itself
-EVERY = 0.5  # seconds between two looks at the memory
+GOODBYE = 10.0  # seconds that a process has to exit
+EVERY = 0.5  # seconds between measurements of memory
 TRIES = 5
 
 
 @dataclass
 class Contestant:
-    """Processes that train the same round together; each is asked, and the round is over when all say so.
+    """A program to measure: processes that train a round together, which is over when all have finished.
 
     Attributes:
         name: for the table.
-        commands: what starts each of its processes.
-        environment: beside that of this process.
-        steps: local steps of a round, over all processes, as they say.
-        memory: bytes at the peak that was seen, over all processes: without files that are mapped, such as
-            PyTorch's libraries; 0 where the system does not tell.
+        commands: command lines of its processes.
+        environment: in addition to that of this process.
+        steps: local steps of a round of all processes, as they report.
+        memory: peak bytes of all processes without mapped files, such as PyTorch's libraries; 0 if unknown.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Contestant:
 
     @property
     def sessions(self) -> list[int]:
-        """One of each of its processes, with all that these started."""
+        """Session ids of its processes, which include their children."""
         return [process.pid for process in self._processes]
 
     def launch(self) -> None:
@@ -82,7 +81,7 @@ class Contestant:
         return self._answered() - started
 
     def stop(self) -> None:
-        """Ends its processes, and those that they started."""
+        """Ends its processes and their children."""
         for process in self._processes:
             with suppress(OSError):
                 if process.stdin is not None:
@@ -100,7 +99,7 @@ class Contestant:
         self._processes, self._complaints = [], []
 
     def _answered(self) -> float:
-        """When every process has answered; the memory is looked at meanwhile."""
+        """Waits for all processes, while memory is measured; the time at which the last one finished."""
         over = threading.Event()
         watch = threading.Thread(target=self._watch, args=(over,), daemon=True)
         watch.start()
@@ -121,11 +120,11 @@ class Contestant:
             if line.startswith(FINISHED):
                 return int(line.removeprefix(FINISHED))
         complaints.seek(0)
-        said = [line for line in complaints.read().splitlines() if line.strip()]
-        raise RuntimeError(f"{self.name}: a process ended ({said[-1] if said else 'it said nothing'})")
+        lines = [line for line in complaints.read().splitlines() if line.strip()]
+        raise RuntimeError(f"{self.name}: a process ended ({lines[-1] if lines else 'without any output'})")
 
     def _watch(self, over: threading.Event) -> None:
-        """Now and then, and once at the end."""
+        """Measures memory at intervals and once at the end."""
         while True:
             last = over.wait(EVERY)
             self.memory = max(self.memory, sum(map(memory, self.sessions)))
@@ -134,7 +133,7 @@ class Contestant:
 
 
 def bare(workload: Workload, processes: int, threads: int, **options: Any) -> Contestant:
-    """The bare loop, its work divided evenly over some processes."""
+    """The bare loop, divided evenly between processes."""
     given = {"kind": "bare", "workload": workload.to_dict(), "threads": threads, **options}
     commands = [_worker(given | {"part": part, "parts": processes}) for part in range(processes)]
     name = f"bare loop, {shape_name(processes, threads)}"
@@ -160,15 +159,15 @@ def shape_name(processes: int, threads: int) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one contestant.
+    """The measurements of one program.
 
     Attributes:
-        name: of the contestant.
-        setups: seconds from its start to the end of its first round, of every start.
-        seconds: of its rounds after the first.
-        ratios: of these to the limit's rounds of the same turns.
-        work: seconds of all processors in each of these rounds; 0 where the system does not tell.
-        others: cores that everyone else on the machine used, on average in each turn.
+        name: of the program.
+        setups: seconds from start to end of the first round, for every start.
+        seconds: of the rounds after the first.
+        ratios: of these to the rounds of the limit in the same turns.
+        work: CPU seconds of each of these rounds; 0 if unknown.
+        others: average cores that other programs used in each turn.
         steps: local steps of a round.
         memory: bytes, see `Contestant`.
     """
@@ -188,21 +187,21 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Seconds a round."""
+        """Median seconds of a round."""
         return statistics.median(self.seconds)
 
     @property
     def mean_work(self) -> float:
-        """Seconds of all processors a round."""
+        """Mean CPU seconds of a round."""
         return statistics.mean(self.work)
 
     @property
     def ratio(self) -> float:
-        """To the limit."""
+        """Median ratio to the limit."""
         return statistics.median(self.ratios)
 
     def __add__(self, other: Row) -> Row:
-        """The same contestant's, started once more."""
+        """Adds the measurements of another start of the same program."""
         return Row(
             self.name, self.setups + other.setups, self.seconds + other.seconds, self.ratios + other.ratios,
             self.work + other.work, self.others + other.others, self.steps, max(self.memory, other.memory),
@@ -216,16 +215,16 @@ def take_turns(
     together: bool = False,
     quiet: float = math.inf,
 ) -> list[Row]:
-    """Starts one after the other, then asks each for one round in every turn; the first is the limit.
+    """Starts the programs, then lets each run one round in every turn; the first one is the limit.
 
-    All are alive at once, and all but one wait: so a busy moment of the machine falls on neighbours in a turn
-    alike, and the ratio of a turn feels it less.
+    All stay alive and all but one wait, so that a busy moment of the machine slows all programs of a turn and
+    changes its ratios less.
 
     Args:
-        on_progress: told of (what, done, of how many).
-        together: start all at once, which is over sooner and says nothing of set-up.
-        quiet: a turn in which everyone else used more cores than this does not count, and is taken again, up
-            to `TRIES` times as many turns in all; then those with the least of it count.
+        on_progress: called with (what, done, total).
+        together: start all at once, which is faster but does not measure set-up.
+        quiet: turns in which other programs used more cores than this are repeated, up to `TRIES` times as
+            many turns in all; then the quietest ones count.
     """
     setups: list[float] = []
     found: list[tuple[float, list[tuple[float, float]]]] = []  # cores of others; seconds and work of each
@@ -257,7 +256,7 @@ def take_turns(
 
 
 def _round(contestant: Contestant) -> tuple[float, float]:
-    """Seconds of one round, and of all processors in it."""
+    """Wall-clock and CPU seconds of one round."""
     before = cpu_seconds(contestant.sessions)
     seconds = contestant.round()
     return seconds, cpu_seconds(contestant.sessions) - before

@@ -1,4 +1,4 @@
-"""Where time goes: timers around functions by their names, each counting what no timer within it counts."""
+"""Timers around functions, given by name; each counts the time that no inner timer counts."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from unittest import mock
 
 
 class Timers:
-    """Exclusive seconds and calls by part, while the context lasts; about a microsecond a call.
+    """Exclusive seconds and calls by part while the context is open; costs about a microsecond a call.
 
     Attributes:
-        seconds: of each part, without what is counted to another within it.
-        calls: of each part.
-        missing: places that were named and are not there.
+        seconds: by part, without inner parts.
+        calls: by part.
+        missing: names that do not exist.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
         self.missing: list[str] = []
-        self._inside: list[float] = []  # of each timer that runs: seconds of those within it
+        self._inside: list[float] = []  # seconds of inner timers, for each running timer
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -35,7 +35,7 @@ class Timers:
         self._stack.close()
 
     def put(self, part: str, place: str) -> None:
-        """Around a function named by `module:function` or `module:Class.method`, as it is called there."""
+        """Times a function named `module:function` or `module:Class.method`."""
         module, _, path = place.partition(":")
         *owners, name = path.split(".")
         try:
@@ -47,13 +47,13 @@ class Timers:
         self._stack.enter_context(mock.patch.object(owner, name, timed))
 
     def put_on(self, part: str, record: object, name: str) -> None:
-        """Around a function that an object holds, frozen or not."""
+        """Times a function that is an attribute of an object, frozen or not."""
         original = getattr(record, name)
         self._stack.callback(object.__setattr__, record, name, original)
         object.__setattr__(record, name, self.around(part, original))
 
     def around(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that does the same and is timed."""
+        """A timed wrapper of a function."""
 
         @functools.wraps(function)
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -71,6 +71,6 @@ class Timers:
         return timed
 
     def clear(self) -> None:
-        """Begins to count anew."""
+        """Resets all counts."""
         self.seconds.clear()
         self.calls.clear()

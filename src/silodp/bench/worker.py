@@ -2,8 +2,8 @@
 
     python -m silodp.bench.worker '{"kind": "bare", "workload": {…}, "threads": 1}'
 
-Each round is answered by a line, so that the referee's clock is the only one. Another framework's program
-calls `finished_round` after every round of its own.
+It answers each round with a line, so that only the caller's clock is used. Programs of other frameworks call
+`finished_round` after each of their rounds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FINISHED = "silodp-bench: finished a round of"
 
 
 def finished_round(steps: int) -> bool:
-    """Tells the referee of a round and waits; whether there is to be another."""
+    """Reports a finished round and waits; whether another one is wanted."""
     print(FINISHED, steps, flush=True)
     return bool(sys.stdin.readline())
 
 
 def serve(round_: Callable[[], None], steps: int) -> None:
-    """Rounds until nobody asks for another."""
+    """Runs rounds as long as they are wanted."""
     round_()
     while finished_round(steps):
         round_()

@@ -1,7 +1,7 @@
-"""Federations to measure with: plain data and tensors from a seed, so that everyone trains the same steps.
+"""Federations to measure with: tensors from a seed, so that every program trains the same steps.
 
-PyTorch is all that this module imports at once: who compares silodp with another framework, in an environment
-without silodp's dependencies, takes the images, the network and the loss from here.
+The module itself imports only PyTorch, so that programs of other frameworks, in environments without silodp's
+dependencies, can take images, network and loss from here.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 CLASSES = 8
 LEARNING_RATE, CLIP_BOUND, NOISE_MULTIPLIER = 1e-3, 1.0, 0.5
 MANY = 100_000
-"""Rounds of an experiment that is stopped when enough has been measured."""
+"""Rounds of an experiment, which is stopped earlier."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One round of a federation: every intermediary goes once through its images, with a fresh Adam.
+    """One round of a federation: every intermediary trains one epoch with a fresh Adam.
 
     Attributes:
         name: of the workload.
-        network: "unet", which segments, or "cnn", which tells eight classes apart.
-        width: of the U-Net: its features; of the CNN: channels of its first layer.
-        side: pixels of an image's height and width.
-        hospitals: how many.
-        intermediaries: of a hospital (v).
-        images: of an intermediary: a multiple of the batch.
-        batch: images of a step.
+        network: "unet" for segmentation, or "cnn" for eight classes.
+        width: features of the U-Net, or channels of the first layer of the CNN.
+        side: height and width of images.
+        hospitals: number of hospitals.
+        intermediaries: of each hospital (v).
+        images: of each intermediary, a multiple of the batch size.
+        batch: images in a step.
         levels: how often the U-Net halves an image.
     """
 
@@ -54,22 +54,22 @@ class Workload:
 
     @property
     def parts(self) -> int:
-        """Intermediaries of all hospitals: so many updates are clipped and added in a round."""
+        """Intermediaries of all hospitals, so the number of updates in a round."""
         return self.hospitals * self.intermediaries
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of a round, over all hospitals."""
+        """Optimizer steps of a round of all hospitals."""
         return self.parts * (self.images // self.batch)
 
     @property
     def images_a_round(self) -> int:
-        """Over all hospitals."""
+        """Images in a round of all hospitals."""
         return self.parts * self.images
 
     @property
     def title(self) -> str:
-        """What it is, for a table's heading."""
+        """A description for the heading of a table."""
         kind = f"U-Net {self.width}" if self.network == "unet" else "small CNN"
         return (
             f"{self.name}: {kind}, {self.side} x {self.side}, {self.hospitals} hospitals x "
@@ -82,11 +82,11 @@ class Workload:
         return replace(self, intermediaries=max(1, min(self.intermediaries, most // of_one)))
 
     def to_dict(self) -> dict[str, Any]:
-        """As `Workload(**…)` takes it."""
+        """The arguments of `Workload`."""
         return asdict(self)
 
     def make_network(self, seed: int = 0) -> nn.Module:
-        """The network, with weights of the seed alone; the CNN of width 8 on 28 x 28 has 7,528 parameters."""
+        """The network, with weights from the seed; the CNN of width 8 on 28 x 28 has 7,528 parameters."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             if self.network == "unet":
@@ -105,17 +105,17 @@ class Workload:
 
     @property
     def loss(self) -> Loss:
-        """Of a batch, from (logits, targets): soft Dice or cross-entropy, as silodp has them."""
+        """Loss of a batch from (logits, targets): silodp's soft Dice or cross-entropy."""
         from silodp.tasks import task_named
 
         return task_named(self.task).loss
 
     def draw(self, hospital: int) -> tuple[Tensor, Tensor]:
-        """All images of a hospital and their targets: noise, with a bright square or a class's brightness.
+        """Images of a hospital and their targets: noise with a bright square, or with a brightness by class.
 
         Returns:
             (n, 1, side, side) float32, and (n, 1, side, side) float32 masks or (n,) int64 classes; n is
-            intermediaries times images, and those of an intermediary lie one after the other.
+            intermediaries times images; those of an intermediary are consecutive.
         """
         chance = torch.Generator().manual_seed(hospital)
         count = self.intermediaries * self.images
@@ -132,13 +132,13 @@ class Workload:
         return images.add_(masks), masks
 
     def divided(self, hospital: int) -> list[list[Batch]]:
-        """The batches of each intermediary of a hospital, as views of what `draw` gives."""
+        """The batches of each intermediary of a hospital, as views of the tensors of `draw`."""
         images, targets = (torch.split(one, self.batch) for one in self.draw(hospital))
         batches, each = list(zip(images, targets, strict=True)), self.images // self.batch
         return [batches[start : start + each] for start in range(0, len(batches), each)]
 
     def cohort(self) -> Cohort:
-        """The hospitals for silodp; validation and test, which are not used, are a batch of the same."""
+        """The cohort for silodp; the unused validation and test parts are a batch of the training images."""
         from silodp.cohorts import Cohort, Examples, HospitalData
 
         members = []
@@ -167,7 +167,7 @@ class Workload:
 
 
 TINY = Workload("tiny", "cnn", width=8, side=28, hospitals=20, intermediaries=10, images=8)
-"""One short step an intermediary: all that a framework does around it shows."""
+"""One short step an intermediary, which shows the overhead of a framework."""
 
 UNET = Workload("unet", "unet", width=8, side=96, hospitals=6, intermediaries=4, images=16)
 """A network of half a million parameters, whose steps take a tenth of a second on one core."""
@@ -181,4 +181,4 @@ SMOKE = {
     "tiny": replace(TINY, hospitals=2, intermediaries=2),
     "unet": replace(UNET, width=2, side=16, hospitals=2, intermediaries=2, levels=1),
 }
-"""The smallest of their kind: whether everything runs, not how fast."""
+"""Smallest versions, to check that everything runs."""

@@ -1,4 +1,4 @@
-"""`silodp audit`: a mechanism put to the test, the default one or an experiment's own."""
+"""`silodp audit`: an empirical test of the default mechanism or of an experiment's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from silodp.cli.completion import experiments
+from silodp.cli.options import Changes, Json
 
 
 def audit(
@@ -17,9 +18,7 @@ def audit(
             autocompletion=experiments,
         ),
     ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
-    ] = None,
+    changes: Changes = None,
     runs: Annotated[
         int, typer.Option(help="Federations of each kind: without a canary, with a part, all.")
     ] = 500,
@@ -36,12 +35,12 @@ def audit(
     delta: Annotated[float | None, typer.Option(help="δ; default: the paper's rule.")] = None,
     entropy: Annotated[
         str | None,
-        typer.Option(help="Noise from the seed, or from the system: then no audit repeats another."),
+        typer.Option(help="seed, or system: noise that no other audit can repeat."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all chance in the audit.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Put ε to the test: train many small federations with and without a canary, and try to tell."""
+    """Put ε to the test: train many small federations with and without a canary and tell them apart."""
     from silodp.attacks.audit import EXPERIMENT, AuditSettings
     from silodp.attacks.audit import audit as run_audit
     from silodp.cli.display import counting

@@ -1,4 +1,4 @@
-"""`silodp bench`: how close to the bare training loop silodp comes on this machine."""
+"""`silodp bench`: how close silodp comes to a bare training loop on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silodp.cli.options import Json
 from silodp.cli.terminal import console, say
 from silodp.errors import InputError
 
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
 HEADINGS = "over the\nlimit", "seconds\na round", "images\na second", "set-up,\nseconds", "memory,\nMiB"
 
-BUSY = 0.3  # cores
+BUSY = 0.3  # cores that other programs use
 
 
 def bench(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: both where there is a GPU.")] = "auto",
     quick: Annotated[
-        bool, typer.Option("--quick", help="The smallest federation: whether it runs, hardly how fast.")
+        bool, typer.Option("--quick", help="The smallest federation: shows that it runs, not how fast.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Time silodp's rounds against the same steps in a bare PyTorch loop; takes about a minute."""
     import torch
@@ -55,8 +56,8 @@ def bench(
     others = max(cores for one in found for row in one.rows for cores in row.others)
     if others > BUSY:
         say(
-            f"other programs used up to {others:.1f} cores meanwhile; on a busy machine several threads or "
-            "processes wait for each other, so run it again while nothing else runs"
+            f"other programs used up to {others:.1f} cores meanwhile, which slows silodp's threads "
+            "and processes down; run it again while nothing else runs"
         )
 
 
@@ -74,23 +75,15 @@ def _machine() -> dict[str, Any]:
 
 
 def _show(comparison: Comparison) -> None:
-    from silodp.cli.display import print_table, titled_table
+    from silodp.cli.tables import make_table, numbers, print_table
 
     workload, best = comparison.workload, comparison.best
-    table = titled_table(
+    table = make_table(
         f"{workload.title}; on the {'GPU' if comparison.device == 'cuda' else 'CPU'}, {workload.steps} steps",
-        "Medians; a round of each in every turn. The limit is the first line. Set-up: from the start of the "
-        "process to the end of round one.",
-    )
-    table.add_column("who")
-    for heading in (
-        "over the\nlimit",
-        "seconds\na round",
-        "images\na second",
-        "set-up,\nseconds",
-        "memory,\nMiB",
-    ):
-        table.add_column(heading, justify="right")
+        "program", *numbers(*HEADINGS),
+        caption="Medians; every turn has a round of each. The limit is the first line. Set-up: from the "
+        "start of the process to the end of round one.",
+    )  # fmt: skip
     for row in comparison.rows:
         table.add_row(
             row.name,
@@ -100,7 +93,7 @@ def _show(comparison: Comparison) -> None:
             f"{row.setup:.1f}",
             f"{row.memory / 2**20:,.0f}" if row.memory else "–",
         )
-    print_table(console(), table, may_go=(HEADINGS[4], HEADINGS[1]))
+    print_table(console(), table, optional=(HEADINGS[4], HEADINGS[1]))
     settings = comparison.settings[best.name]
     words = [
         f"--workers {value}" if key == "workers" else f"--set {key}={value}"

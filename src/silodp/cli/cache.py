@@ -1,4 +1,4 @@
-"""`silodp cache`: the decoded images that are kept."""
+"""`silodp cache`: show or clear the cache of decoded images."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from silodp.cli.terminal import say
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it, at once.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove everything.")] = False,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="As cohort.cache; default: that of this user.")
     ] = None,
 ) -> None:
-    """Show what the cache of decoded images holds and what for, or clear it."""
+    """Show which decoded images the cache holds and for which files, or clear it."""
     from silodp.cohorts.cache import clear as clear_cache
     from silodp.cohorts.cache import entries
     from silodp.files import default_cache

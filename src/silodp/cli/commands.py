@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -29,18 +30,20 @@ from silodp.cli.training import resume, run
 from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
 
-IN_ORDER_OF_USE = (
-    "demo", "presets", "settings", "data", "plan", "pretrain", "run", "resume", "runs", "report",
-    "personalise", "predict", "evaluate", "export", "privacy", "study", "attack", "audit", "deploy",
-    "cache", "bench", "doctor",
-)  # fmt: skip
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "demo": demo, "presets": presets, "settings": settings, "data": data, "plan": plan, "pretrain": pretrain,
+    "run": run, "resume": resume, "runs": runs, "report": report, "personalise": personalise,
+    "predict": predict, "evaluate": evaluate, "export": export, "privacy": privacy, "study": study,
+    "attack": attack, "audit": audit, "deploy": deploy, "cache": cache, "bench": bench, "doctor": doctor,
+}  # fmt: skip
+"""In the order in which they are used, and listed."""
 
 
 class _Commands(TyperGroup):
-    """In the order of use, listed in plain text: to import what Typer draws frames with takes the longest."""
+    """Lists commands in their order and as plain text: importing Typer's frames takes too long."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=IN_ORDER_OF_USE.index)
+        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
 
     def get_help(self, ctx: Any) -> str:
         return as_encoded(super().get_help(ctx), sys.stdout.encoding)  # Typer does not ask the terminal
@@ -50,25 +53,19 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._first_paragraph(name)) for name in self.list_commands(ctx)])
+            helps = {name: self.commands[name].help or "" for name in self.list_commands(ctx)}
+            formatter.write_dl(
+                [(name, " ".join(text.split("\n\n")[0].split())) for name, text in helps.items()]
+            )
 
-    def _first_paragraph(self, name: str) -> str:
-        return " ".join((self.commands[name].help or "").split("\n\n")[0].split())
 
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-app.add_typer(data, name="data")
-app.add_typer(deploy, name="deploy")
-for _command in (
-    demo, presets, settings, plan, pretrain, run, resume, runs, report, personalise, predict, evaluate,
-    export, privacy, study, attack, audit, cache, bench, doctor,
-):  # fmt: skip
-    app.command()(_command)
+for _name, _command in COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -98,7 +95,7 @@ def _options(
 
 
 def main() -> None:
-    """Runs a command; what a person can mend ends with one line and exit code 2."""
+    """Runs a command; an error that the user can correct ends with one line and exit code 2."""
     prepare_streams()
     try:
         try:

@@ -1,7 +1,7 @@
-"""What the Tab key offers for arguments. Where nothing is offered, shells complete the names of files.
+"""Completions of arguments for the Tab key; where there are none, shells complete file names.
 
-Shells put an offered word into the command line as it is, and zsh evaluates it first: only names that need no
-quotes are offered, so that the name of somebody's folder cannot become a command.
+Shells insert a completion unquoted, and zsh evaluates it first: only names that need no quotes are offered,
+so that the name of a folder cannot run a command.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 
 def experiments(incomplete: str) -> list[str]:
-    """Presets, and the TOML files of this folder."""
+    """Presets, and the TOML files of the current folder."""
     from silodp.experiment import preset_names
 
     try:
         files = sorted(path.name for path in Path().glob("*.toml"))
-    except OSError:  # a folder that may not be listed, or is gone
+    except OSError:  # the folder cannot be listed, or is gone
         files = []
     return _offered([*preset_names(), *files], incomplete)
 
@@ -30,7 +30,7 @@ def studies(incomplete: str) -> list[str]:
 
 
 def run_folders(incomplete: str) -> list[str]:
-    """Runs below the folder that was begun to be typed, at first `runs`."""
+    """Runs below the folder typed so far, or below `runs`."""
     from silodp.runs.places import runs_in
 
     beginning = incomplete[: incomplete.rfind("/") + 1] or "runs/"
@@ -39,7 +39,7 @@ def run_folders(incomplete: str) -> list[str]:
         found = sorted(
             f"{beginning}{run.relative_to(place)}" for run in runs_in(place, deep=2) if run != place
         )
-    except OSError:  # a folder that may not be looked into
+    except OSError:  # the folder cannot be read
         found = []
     return _offered(found, incomplete)
 

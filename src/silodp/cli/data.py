@@ -1,4 +1,4 @@
-"""`silodp data …`: look at files, draw them, decode them once."""
+"""`silodp data …`: inspect files, draw them, decode them once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.options import CohortChanges, Json
 from silodp.cli.terminal import say
 from silodp.errors import InputError
 
@@ -17,21 +18,15 @@ if TYPE_CHECKING:
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
 Where = Annotated[Path, typer.Argument(metavar="PATH", help="A folder or an npz file.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="A setting of the cohort, such as hospitals=6; repeatable."
-    ),
-]
 
 
 @data.command()
 def check(
     path: Where,
-    changes: Changes = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    changes: CohortChanges = None,
+    as_json: Json = False,
 ) -> None:
-    """What lies at PATH and what is wrong with it. Exit code 1 if anything is."""
+    """Say what is at PATH and what is wrong with it. Exit code 1 if anything is."""
     from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
     from silodp.cohorts.inspection import inspect
@@ -53,7 +48,7 @@ def check(
 def preview(
     path: Where,
     out: Annotated[Path, typer.Option(help="page.html or sheet.png")],
-    changes: Changes = None,
+    changes: CohortChanges = None,
     each: Annotated[int, typer.Option(min=1, help="Images of each hospital.")] = 8,
 ) -> None:
     """Draw a contact sheet, with masks drawn over the images."""
@@ -66,14 +61,14 @@ def preview(
     with counting("reading files") as on_read:
         findings, store, placement = inspect(given, on_read)
     write_contact_sheet(store, placement, out, each=each, seed=findings.settings.seed)
-    say(f"{out}: shows patients' images; handle it as you would handle them")
+    say(f"{out}: shows patients' images; handle it as you would handle the images")
 
 
 @data.command()
 def prepare(
     path: Where,
     out: Annotated[Path, typer.Option(help="A new folder for the decoded images.")],
-    changes: Changes = None,
+    changes: CohortChanges = None,
 ) -> None:
     """Decode everything once into a folder that can be trained on, here or on another machine."""
     from silodp.cli.display import counting
@@ -96,7 +91,7 @@ def prepare(
 
 
 def _warnings(findings: Findings) -> list[str]:
-    """What a run on these files would warn of."""
+    """The warnings that a run on these files would give."""
     from silodp.experiment import Experiment
     from silodp.runs.warnings import ALL_EMPTY, about_delta, about_hospitals
 
@@ -114,7 +109,7 @@ def _warnings(findings: Findings) -> list[str]:
 
 
 def _cohort_options(settings: StoredCohort) -> str:
-    """What `silodp run` needs to use this cohort: all that was said of it."""
-    from silodp.cli.suggestion import options, said
+    """The options of `silodp run` that use this cohort."""
+    from silodp.cli.suggestion import explicit_settings, options
 
-    return options({f"cohort.{name}": value for name, value in said(settings).items()})
+    return options({f"cohort.{name}": value for name, value in explicit_settings(settings).items()})

@@ -1,4 +1,4 @@
-"""`silodp demo`: the point of the methods, and their price: four runs on the same data, side by side."""
+"""`silodp demo`: four runs on the same data side by side, to show what each method gains and costs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.importing import importing
+from silodp.cli.options import Device
 from silodp.cli.report import report
 from silodp.cli.terminal import say
-from silodp.cli.training import Device, Mlflow, Tensorboard, Workers, interruptible
+from silodp.cli.training import Mlflow, Tensorboard, Workers, followed
 
 if TYPE_CHECKING:
     from silodp.experiment import Experiment
@@ -39,7 +40,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 ON_THE_START = (
     "«for whole hospitals» begins with a start trained on images of the same generator as the demo's "
-    "hospitals, so it is at home here; what it does on real images is in docs/hospital-privacy.md"
+    "hospitals, which helps it here; docs/hospital-privacy.md has figures on real images"
 )
 
 
@@ -53,27 +54,23 @@ def demo(
     open_it: Annotated[bool, typer.Option("--open", help="Make the page of the runs and open it.")] = False,
 ) -> None:
     """Train the preset `demo` four times: without privacy, DP-FedAvg, intermediaries, and from a start."""
-    from silodp.cli.display import progress, show_comparison
+    from silodp.cli.display import show_comparison
     from silodp.files import private_folder
     from silodp.runs.places import new_folder
 
     with importing():
         from silodp.runs.training import train
-        from silodp.tracking import tracked
 
     experiments, results = demo_experiments(seed), {}
     with new_folder(out, "demo") as folder:
         private_folder(folder)
         for title, experiment in experiments.items():
             path = folder / experiment.name
-            with (
-                interruptible(path),
-                progress(title, experiment.rounds) as (show, _),
-                tracked(path, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+            with followed(path, title, experiment.rounds, tensorboard=tensorboard, mlflow=mlflow) as (
+                show,
+                _,
             ):
-                results[title] = train(
-                    experiment, out=path, device=device, workers=workers, on_round=on_round
-                )
+                results[title] = train(experiment, out=path, device=device, workers=workers, on_round=show)
     show_comparison(results)
     say(ON_THE_START)
     if open_it:
@@ -83,7 +80,7 @@ def demo(
 
 
 def demo_experiments(seed: int = 0) -> dict[str, Experiment]:
-    """The preset `demo` in its four variants, by the title each has in the table."""
+    """The four variants of the preset `demo`, by their titles in the table."""
     from silodp.experiment import Experiment
 
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.completion import experiments
+from silodp.cli.options import Changes, Json, Preset
 from silodp.cli.terminal import say
 from silodp.errors import InputError
 
@@ -21,7 +21,7 @@ deploy = typer.Typer(
     help="Train across hospitals, each on a machine of its own (docs/deploy.md).", no_args_is_help=True
 )
 
-COMPARE = "compare it by telephone; whoever changed a file on its way cannot change that"
+COMPARE = "compare it by telephone, which reveals a file that was changed on its way"
 
 
 @deploy.command()
@@ -29,9 +29,9 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the kit.")],
     hospitals: Annotated[str, typer.Option(metavar="A,B,C", help="Their names, with commas between.")],
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where hospitals reach the coordinator's proxy.")
+        str, typer.Option(metavar="HOST:PORT", help="Address of the coordinator's proxy for hospitals.")
     ] = "localhost:8443",
-    days: Annotated[int, typer.Option(help="For which the server's certificate is valid.")] = 730,
+    days: Annotated[int, typer.Option(help="Validity of the server's certificate.")] = 730,
     without_keys: Annotated[
         bool, typer.Option("--without-keys", help="Each hospital makes its own keys with `deploy join`.")
     ] = False,
@@ -70,7 +70,7 @@ def admit(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The kit.")],
     file: Annotated[Path, typer.Argument(metavar="NAME.join.toml", help="As `deploy join` made it.")],
 ) -> None:
-    """At the coordinator: take a hospital that made its own keys into the roster."""
+    """At the coordinator: add a hospital that made its own keys to the roster."""
     from silodp.deploy.keys import fingerprint
     from silodp.deploy.kit import admit as take_in
     from silodp.deploy.roster import read_join
@@ -84,9 +84,9 @@ def admit(
 @deploy.command()
 def renew(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The kit, with ca.key in it.")],
-    days: Annotated[int, typer.Option(help="For which the certificate is valid.")] = 730,
+    days: Annotated[int, typer.Option(help="Validity of the certificate.")] = 730,
 ) -> None:
-    """At the coordinator: a new server certificate before the old one ends."""
+    """At the coordinator: issue a new server certificate before the old one expires."""
     from silodp.deploy.kit import renew as issue
 
     say(f"{folder}: server.crt is new and valid until {issue(folder, days)}; restart proxy and coordinator")
@@ -101,7 +101,7 @@ Data = Annotated[Path | None, typer.Option(help="The hospital's images; default:
 def coordinator(
     folder: Kit,
     no_proxy: Annotated[
-        bool, typer.Option("--no-proxy", help="Do not start nginx: another proxy does its work.")
+        bool, typer.Option("--no-proxy", help="Do not start nginx, as another proxy is used.")
     ] = False,
 ) -> None:
     """At the coordinator: start what hospitals connect to. Stops with Ctrl-C or SIGTERM."""
@@ -112,7 +112,7 @@ def coordinator(
 
 @deploy.command()
 def hospital(folder: Own, data: Data = None) -> None:
-    """At a hospital: look at the images, then start its site and its link. Stops with Ctrl-C or SIGTERM."""
+    """At a hospital: check the images, then start its site and its link. Stops with Ctrl-C or SIGTERM."""
     from silodp.deploy.programs import run_hospital
 
     stop = _stopped()
@@ -122,7 +122,7 @@ def hospital(folder: Own, data: Data = None) -> None:
 
 @deploy.command()
 def site(folder: Own, data: Data = None) -> None:
-    """At a hospital: only its site, which has the data and no network (for services under two users)."""
+    """At a hospital: start only its site, which has data but no network (to run as two users)."""
     from silodp.deploy.programs import run_site
 
     run_site(folder, data, _stopped())
@@ -130,7 +130,7 @@ def site(folder: Own, data: Data = None) -> None:
 
 @deploy.command()
 def link(folder: Own) -> None:
-    """At a hospital: only its link, which has the network and no data (for services under two users)."""
+    """At a hospital: start only its link, which has network but no data (to run as two users)."""
     from silodp.deploy.programs import run_link
 
     run_link(folder, _stopped())
@@ -139,21 +139,17 @@ def link(folder: Own) -> None:
 @deploy.command()
 def run(
     folder: Kit,
-    experiment: Annotated[
-        str, typer.Argument(help="A preset's name or a TOML file.", autocompletion=experiments)
-    ] = "prostate-hospital",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
-    ] = None,
+    experiment: Preset = "prostate-hospital",
+    changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default DIR/runs/NAME-1, -2, …")] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the run in --out, or with the last one that was begun."),
+        typer.Option("--resume", help="Continue the run in --out, or the last one that was started."),
     ] = False,
     patience: Annotated[
-        float, typer.Option(help="Seconds in which all hospitals must answer before round one.")
+        float, typer.Option(help="Seconds for all hospitals to answer before round one.")
     ] = 600.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """At the coordinator: train an experiment with the hospitals of the roster."""
     from silodp.cli.display import progress
@@ -176,7 +172,7 @@ def run(
     with (
         closing(coordinator.transport),
         nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,
-        interruptible(path, f"silodp deploy run {folder} --resume --out {path}"),
+        interruptible(f"silodp deploy run {folder} --resume --out {path}"),
         progress(loaded.name, loaded.rounds) as (show, _),
     ):
         if begun is not None:
@@ -191,9 +187,9 @@ def status(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The kit, the coordinator's or a hospital's.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Say what is so now, and what needs a person; then exit with 1."""
+    """Print the status and what needs attention; exit code 1 if anything does."""
     from silodp.deploy.config import SITE
     from silodp.files import to_json
 
@@ -217,10 +213,10 @@ def status(
 
 
 def _last_run(folder: Path) -> Path:
-    """The run that was begun last."""
+    """The run that was started last."""
     begun = [path.parent for path in folder.glob("*/experiment.toml")]
     if not begun:
-        raise InputError(f"--resume: no run was begun in {folder}; give its folder with --out")
+        raise InputError(f"--resume: no run was started in {folder}; give its folder with --out")
     return max(begun, key=lambda path: (path / "experiment.toml").stat().st_mtime)
 
 
@@ -233,7 +229,7 @@ def _stopped() -> threading.Event:
 
 
 def _check_data(folder: Path, data: Path | None) -> None:
-    """As `silodp data check`: what is wrong with the files is said before anything connects."""
+    """Checks the files as `silodp data check` does, and refuses bad ones before anything connects."""
     from silodp.deploy.config import read_site
 
     given = read_site(folder).cohort.given(folder, data)
@@ -247,4 +243,4 @@ def _check_data(folder: Path, data: Path | None) -> None:
         findings, _, _ = inspect(given, on_read)
     show_findings(findings, [])
     if not findings.is_clean:
-        raise InputError(f"{given['path']}: mend what is named above, then start again")
+        raise InputError(f"{given['path']}: correct what is listed above, then start again")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from silodp.cli.display import titled_table
 from silodp.cli.suggestion import check_command, run_command
+from silodp.cli.tables import make_table, numbers
 from silodp.cli.terminal import console as terminal
 from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.inspection import Findings
@@ -22,11 +22,11 @@ FEW_SIZES = 3
 
 
 def show_findings(findings: Findings, warnings: Sequence[str] = ()) -> None:
-    """What was recognised, who holds what, everything that is wrong, by name, and what to run next.
+    """Prints what was recognised, who holds what, each problem by name, and the command to run next.
 
     Args:
-        findings: of a path.
-        warnings: what a run would warn of.
+        findings: about one path.
+        warnings: that a run on it would give.
     """
     console = terminal()
 
@@ -60,7 +60,7 @@ def show_findings(findings: Findings, warnings: Sequence[str] = ()) -> None:
 
 
 def _show_next(say: Callable[[str], None], findings: Findings) -> None:
-    """The whole command to run now."""
+    """Prints the full command to run next."""
     if findings.doubt:
         say(f"cannot be trained on: {findings.doubt.sentence}")
         for way in findings.doubt.ways:
@@ -95,7 +95,7 @@ def _show_problems(say: Callable[[str], None], findings: Findings) -> None:
 
 
 def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
-    """A few sizes by name, of many the ends and the most frequent."""
+    """A few sizes one by one; of many, the smallest, the largest and the most frequent."""
     words = [f"{height} × {width} ({count:,})" for (height, width), count in sizes.items()]
     if len(words) <= FEW_SIZES:
         return ", ".join(words) or "no"
@@ -108,21 +108,17 @@ def _read_as(findings: Findings) -> str:
     if not findings.images:
         return ""
     channels, height, width = findings.shape
-    seen = (
+    form = (
         f"{height} × {width} {'in colour' if channels == 3 else 'in grey'}, {findings.stored / 1e6:,.1f} MB"
     )
-    settings = findings.settings
-    chosen = isinstance(settings, FileCohort) and settings.image_size is None and settings.kind == "folder"
-    way = (
-        "; the largest multiple of 16 up to 256 that enlarges none: cohort.image_size is another"
-        if chosen
-        else ""
-    )
-    return f", read as {seen}{way}"
+    settings, chosen = findings.settings, ""
+    if isinstance(settings, FileCohort) and settings.image_size is None and settings.kind == "folder":
+        chosen = "; the largest multiple of 16 up to 256 that enlarges none (change it: cohort.image_size)"
+    return f", read as {form}{chosen}"
 
 
 def _mask_values(findings: Findings) -> list[str]:
-    """What masks hold, once where all hospitals' hold the same."""
+    """The values in masks, in one line where those of all hospitals are the same."""
     words = {name: in_words(values) for name, values in findings.mask_values.items()}
     if len(set(words.values())) == 1:
         return [f"masks hold {next(iter(words.values()))}"]
@@ -138,27 +134,24 @@ def _show_duplicates(say: Callable[[str], None], what: str, groups: Sequence[Seq
         say(f"    and {len(groups) - GROUPS} more; --json names all")
 
 
-def _caption(findings: Findings) -> str:
-    marked = " Marked: the mean share of an image's area." if findings.mask_areas else ""
-    return f"Each: {' / '.join(PARTS)} images.{marked}"
-
-
 def _hospitals(findings: Findings) -> Table:
-    """Hospitals × classes: of each the images for training, validation and test."""
+    """Images for training, validation and test by hospital and class."""
     assert findings.description is not None
-    table = titled_table(findings.description["partition"], _caption(findings))
-    table.add_column("hospital")
-    table.add_column("images", justify="right")
-    classes = list(findings.classes)
+    classes, areas = list(findings.classes), findings.mask_areas
     one_mask = findings.description["target"] == "mask" and len(classes) == 1
-    for name in classes:
-        table.add_column(Text("with mask" if one_mask else name), justify="right")
-    areas = findings.mask_areas
-    for name in classes if areas else ():
-        table.add_column(Text("marked" if one_mask else f"marked {name}"), justify="right")
+    headings = ["images", *(["with mask"] if one_mask else classes)]
+    if areas:
+        headings += ["marked"] if one_mask else [f"marked {name}" for name in classes]
+    marked = " Marked: the mean share of an image's area." if areas else ""
+    table = make_table(
+        findings.description["partition"],
+        "hospital",
+        *numbers(*map(Text, headings)),
+        caption=f"Each: {' / '.join(PARTS)} images.{marked}",
+    )
     for hospital, parts in findings.description["hospitals"].items():
         images = " / ".join(f"{parts[part]['images']:,}" for part in PARTS)
         each = [" / ".join(f"{parts[part]['classes'][name]:,}" for part in PARTS) for name in classes]
-        marked = [f"{areas[hospital][name]:.2%}" for name in classes] if areas else []
-        table.add_row(Text(hospital), images, *each, *marked)
+        shares = [f"{areas[hospital][name]:.2%}" for name in classes] if areas else []
+        table.add_row(Text(hospital), images, *each, *shares)
     return table

@@ -1,10 +1,12 @@
-"""What a deployment looks like in a terminal: who is there, both ε, what needs a person."""
+"""The status of a deployment in a terminal: who is connected, both ε, and what needs attention."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from silodp.cli.display import print_table, titled_table
+from rich.table import Column
+
+from silodp.cli.tables import make_table, numbers, print_table
 from silodp.cli.terminal import console as terminal
 from silodp.deploy.page_views import coordinator_view, site_view, when
 from silodp.errors import printable
@@ -14,11 +16,11 @@ if TYPE_CHECKING:
     from silodp.deploy.status import SiteStatus
     from silodp.report.tables import Table
 
-LATEST = 3  # refusals
+LATEST = 3  # refusals that are shown
 
 
 def show_status(status: SiteStatus | CoordinatorStatus) -> None:
-    """The page of it in short; what needs a person comes last, where it is seen."""
+    """Prints a short form of the status page; what needs attention comes last, where it is visible."""
     console = terminal()
     if status["kind"] == "site":
         view = site_view(status)
@@ -46,12 +48,9 @@ def show_status(status: SiteStatus | CoordinatorStatus) -> None:
         console.print("all is well")
 
 
-def _print(console: Any, table: Table, may_go: tuple[str, ...]) -> None:
-    drawn = titled_table(table.caption)
-    for place, heading in enumerate(table.headings):
-        drawn.add_column(
-            heading, justify="right" if place else "left", overflow="ellipsis" if place else "fold"
-        )
+def _print(console: Any, table: Table, optional: tuple[str, ...]) -> None:
+    first, *others = table.headings
+    drawn = make_table(table.caption, Column(first, overflow="fold"), *numbers(*others))
     for row in table.rows:
         drawn.add_row(*(cell.text for cell in row))
-    print_table(console, drawn, may_go)
+    print_table(console, drawn, optional)

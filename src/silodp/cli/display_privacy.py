@@ -1,4 +1,4 @@
-"""What ε looks like in a terminal: tables by unit and neighbours, ε over rounds, an audit's verdicts."""
+"""ε in a terminal: tables by unit and neighbours, ε over rounds, the verdicts of an audit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.table import Column
 from rich.text import Text
 
-from silodp.cli.display import print_table, titled_table
+from silodp.cli.tables import make_table, numbers, print_table, uncut
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.privacy.events import UNITS
@@ -23,23 +24,20 @@ if TYPE_CHECKING:
     from silodp.runs.signing import SignedStatement
     from silodp.runs.statement import Statement
 
-ALONG = 6  # rounds at which both ε are told
+SHOWN_ROUNDS = 6  # at which both ε are printed
 
 
 def show_figures(
     title: str, figures: Mapping[tuple[Unit, Neighbours], Figure], multipliers: Mapping[Unit, str]
 ) -> None:
-    """ε by unit and neighbouring relation, hospital first, with the accountant that answered."""
-    table = titled_table(
+    """Prints ε by unit and neighbouring relation, hospital first, with the accountant that computed it."""
+    table = make_table(
         title,
-        "Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
+        Column("one …", overflow="fold"), *numbers("noise\nmultiplier"),
+        *uncut("ε add-or-\nremove", "ε replace-\none"), "accountant",
+        caption="Smaller is more private. Add-or-remove: the unit takes part or not; replace-one: it is "
         "exchanged for another.",
-    )
-    table.add_column("one …", overflow="fold")
-    table.add_column("noise\nmultiplier", justify="right")
-    for heading in ("ε add-or-\nremove", "ε replace-\none"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("accountant")
+    )  # fmt: skip
     for unit, multiplier in multipliers.items():
         remove, swap = figures[unit, "add-or-remove"], figures[unit, "replace-one"]
         names = dict.fromkeys((remove.accountant, swap.accountant))
@@ -47,13 +45,13 @@ def show_figures(
             unit, multiplier, show_epsilon(remove.epsilon), show_epsilon(swap.epsilon), " / ".join(names)
         )
     console = terminal()
-    print_table(console, table, may_go=("accountant", "noise\nmultiplier"))
+    print_table(console, table, optional=("accountant", "noise\nmultiplier"))
     for remark in dict.fromkeys(figure.remark for figure in figures.values() if figure.remark):
         console.print(remark, style="dim")
 
 
 def show_statement(statement: Statement) -> None:
-    """The privacy of a run for a person who has to answer for it."""
+    """Prints the privacy statement of a run."""
     experiment, console = statement.experiment, terminal()
     fewest, most = statement.intermediaries
     lowest, highest = statement.hospital_multipliers
@@ -97,13 +95,11 @@ def show_statement(statement: Statement) -> None:
         for problem in statement.problems:
             console.print(f"  {problem}")
     else:
-        console.print(
-            f"ledger: {statement.releases} releases, hash chain intact, in order, none missing",
-        )
+        console.print(f"ledger: {statement.releases} releases, hash chain intact, in order, none missing")
 
 
 def show_verified(folder: Path, signed: SignedStatement, key: str) -> None:
-    """What was signed, when all of it holds."""
+    """Prints a signed statement that has been verified."""
     epsilon, swap = signed["epsilon"], signed["replace_one"]
     shown = {
         f"{unit} ({name})": show_epsilon(row[unit])
@@ -117,24 +113,19 @@ def show_verified(folder: Path, signed: SignedStatement, key: str) -> None:
 
 
 def show_audit(found: Audit) -> None:
-    """Three claims, what an observer could show of each, and how much missing noise it would have noticed."""
+    """Prints three claims, the ε shown for each, and how much missing noise the audit would have detected."""
     settings, console = found.settings, terminal()
     experiment = settings.experiment
-    table = titled_table(
+    table = make_table(
         f"audit: {settings.runs} federations of each kind, {settings.hospitals} hospitals, "
         f"z {experiment.privacy.noise_multiplier:g}, v {found.intermediaries}, {settings.rounds} rounds, "
         f"{found.parameters} parameters, δ {found.delta:g}",
-        "«Shown»: the releases are easier to tell apart than a Gaussian mechanism of this ε allows, by an "
-        f"observer's right guesses, with confidence {settings.confidence:.4g}. «Notices»: noise so "
-        f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: none, the claim "
-        "is too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
-    )
-    table.add_column("claim")
-    for heading in ("claimed", "shown ≥"):  # both are ε
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("right", "notices"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict", no_wrap=True)
+        "claim", *uncut("claimed", "shown ≥"), *numbers("right", "notices"), Column("verdict", no_wrap=True),
+        caption="«Shown»: the releases are easier to tell apart than a Gaussian mechanism of this ε allows, "
+        f"by an observer's right guesses, with confidence {settings.confidence:.4g}. «Notices»: noise that "
+        f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: the claim is "
+        "too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
+    )  # fmt: skip
     for finding in found.findings:
         bound = finding.bound
         table.add_row(
@@ -145,7 +136,7 @@ def show_audit(found: Audit) -> None:
             f"×{finding.detectable:.2f}" if finding.detectable else "–",
             finding.verdict,
         )
-    print_table(console, table, may_go=("notices", "right"))
+    print_table(console, table, optional=("notices", "right"))
     console.print(
         f"audited of «{experiment.name}»: noise (z {experiment.privacy.noise_multiplier:g}, from the "
         f"{experiment.privacy.entropy}), clipping ({experiment.clipping.rule}), intermediaries "
@@ -164,8 +155,8 @@ def show_audit(found: Audit) -> None:
 
 
 def _over_rounds(points: Sequence[tuple[int, float, float]]) -> str:
-    """Both ε at a few rounds along the way; `silodp report` draws them all."""
-    chosen = sorted({round(place * (len(points) - 1) / (ALONG - 1)) for place in range(ALONG)})
+    """Both ε at a few rounds; `silodp report` draws all of them."""
+    chosen = sorted({round(place * (len(points) - 1) / (SHOWN_ROUNDS - 1)) for place in range(SHOWN_ROUNDS)})
     rows = [points[place] for place in chosen]
     each = (f"round {one}: {show_epsilon(hospital)} / {show_epsilon(part)}" for one, hospital, part in rows)
     return "ε for a hospital / for an intermediary after " + ", ".join(each)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from silodp.cli.importing import importing
+from silodp.cli.options import Json
 from silodp.cli.terminal import say
 from silodp.errors import printable
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Say what this machine has and what is missing, with the way out; add it to a report of a defect.
+    """Say what this machine has, what is missing and how to get it; useful in a bug report.
 
     Exit code 1 where something is missing or broken that silodp needs.
     """
@@ -35,8 +36,8 @@ def doctor(
             name: asdict(folder) | {"path": str(folder.path)}
             for name, folder in (("cache", machine.cache), ("runs", machine.runs))
         }
-        told = asdict(machine) | folders | {"parts": parts, "complete": machine.complete}
-        print(to_json(told, indent=2))
+        report = asdict(machine) | folders | {"parts": parts, "complete": machine.complete}
+        print(to_json(report, indent=2))
     else:
         for line in _lines(machine):
             say(printable(line, one_line=True))
@@ -58,15 +59,15 @@ def _lines(machine: Machine) -> Iterator[str]:
     fitting = sum(package.fits for package in machine.packages)
     yield f"needed packages: {fitting} of {len(machine.packages)} here and in their ranges"
     for part in machine.parts:
-        yield f"  {part.name:12} {_described(part)}"
+        yield f"  {part.name:12} {_describe_part(part)}"
     for program in machine.programs:
         if program.path:
             found = f"{program.path}{program.version and f' ({program.version})'}"
         else:
             found = f"not found, for {program.purpose}: {program.command}"
         yield f"  {program.name:12} {found}"
-    yield f"cache: {_where(machine.cache)}"
-    yield f"runs: {_where(machine.runs)}"
+    yield f"cache: {_describe_folder(machine.cache)}"
+    yield f"runs: {_describe_folder(machine.runs)}"
     yield f"entropy of the operating system: {'ready' if machine.entropy else 'not ready'}"
     for lack in machine.lacks:
         yield f"{'needed' if lack.needed else 'mind'}: {lack.what}; {lack.way_out}"
@@ -77,7 +78,7 @@ def _lines(machine: Machine) -> Iterator[str]:
         yield f"not ready: missing or broken and needed: {needed}; see the lines above"
 
 
-def _described(part: Part) -> str:
+def _describe_part(part: Part) -> str:
     if part.installed:
         return ", ".join(f"{package.name} {package.version}" for package in part.packages)
     lacking = ", ".join(
@@ -88,7 +89,7 @@ def _described(part: Part) -> str:
     return f"not installed{lacking and f' ({lacking})'}, for {part.purpose}: {part.command}"
 
 
-def _where(folder: Folder) -> str:
+def _describe_folder(folder: Folder) -> str:
     words = [f"{folder.free / 1e9:,.1f} GB free"]
     if folder.bytes is not None:
         words.insert(0, f"{folder.bytes / 1e6:,.1f} MB")

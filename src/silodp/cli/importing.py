@@ -11,10 +11,9 @@ from silodp.garbage import no_search_for_garbage
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Around imports of PyTorch and what needs it: all that they make stays, so none of it is garbage.
+    """Around imports of PyTorch and what needs it, whose objects all stay: the garbage collector skips them.
 
-    Without this, Python looks through a million objects again and again, a tenth of the time, and while
-    it trains.
+    Otherwise it scans a million objects again and again, for a tenth of the time and during training, too.
     """
     with no_search_for_garbage():
         yield

@@ -1,4 +1,4 @@
-"""`silodp attack`: rebuild training images from what leaves a hospital."""
+"""`silodp attack`: reconstruct training images from what leaves a hospital."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from silodp.cli.completion import runs_and_experiments
+from silodp.cli.options import Changes, Device, Json
 from silodp.errors import InputError
 
 
@@ -20,10 +21,8 @@ def attack(
             autocompletion=runs_and_experiments,
         ),
     ],
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
-    ] = None,
-    images: Annotated[int, typer.Option(help="Images of one hospital to rebuild.")] = 2,
+    changes: Changes = None,
+    images: Annotated[int, typer.Option(help="Images of one hospital to reconstruct.")] = 2,
     batch: Annotated[int, typer.Option(help="How many of them are in one step.")] = 1,
     labels: Annotated[
         str, typer.Option(help="known or inferred: whether the attacker knows them.")
@@ -33,10 +32,12 @@ def attack(
     iterations: Annotated[int, typer.Option(help="Steps of the search from each start.")] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the attack.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A new folder; default attacks/NAME-1, -2, …")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print attack.json on standard output.")] = False,
+    device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
-    """Rebuild training images from one round by gradient inversion, with and without noise."""
+    """Reconstruct training images from one round by gradient inversion, with and without noise."""
+    from rich.table import Column
+
     from silodp.attacks.inversion import AttackSettings, Search, invert
     from silodp.attacks.inversion.output import (
         HEADER,
@@ -46,7 +47,8 @@ def attack(
         verdict,
         write_attack,
     )
-    from silodp.cli.display import stages, titled_table
+    from silodp.cli.display import stages
+    from silodp.cli.tables import make_table, numbers
     from silodp.cli.terminal import console as terminal
     from silodp.experiment import Experiment
     from silodp.files import refuse_filled
@@ -74,10 +76,9 @@ def attack(
     if as_json:
         print((folder / "attack.json").read_text(encoding="utf-8"), end="")
         return
-    table = titled_table(f"{experiment.name}: what an attacker rebuilds from one round", verdict(result))
-    table.add_column(HEADER[0], no_wrap=True)
-    for column in HEADER[2:]:
-        table.add_column(column, justify="right")
+    title = f"{experiment.name}: what an attacker reconstructs from one round"
+    view_column = Column(HEADER[0], no_wrap=True)
+    table = make_table(title, view_column, *numbers(*HEADER[2:]), caption=verdict(result))
     for name, _, *figures in rows(result):
         table.add_row(name, *figures)
     console = terminal()

@@ -1,4 +1,4 @@
-"""`silodp plan`: what so many hospitals can afford at a given ε, before anybody trains."""
+"""`silodp plan`: what a number of hospitals can afford at a given ε, before anyone trains."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ROUNDS = (5, 10, 20, 50, 100)
 
 def plan(
     hospitals: Annotated[int, typer.Option(help="How many train together.")],
-    epsilon: Annotated[float, typer.Option(help="That a whole hospital is to have, add-or-remove.")] = 8.0,
+    epsilon: Annotated[float, typer.Option(help="For a whole hospital, add-or-remove.")] = 8.0,
     delta: Annotated[float | None, typer.Option(help="δ; default: 10^-k, at most 1/hospitals.")] = None,
     task: Annotated[str, typer.Option(help="segmentation or classification.")] = "segmentation",
     out: Annotated[
         Path | None, typer.Option(help="Write an experiment that keeps to ε: a new TOML file.")
     ] = None,
 ) -> None:
-    """What is affordable at ε for a hospital: how much of a network may train, and what to expect."""
-    from silodp.cli.display import titled_table
+    """Say how much of a network can train at a given ε for a hospital, and what to expect."""
+    from silodp.cli.tables import make_table, numbers
     from silodp.experiment import Experiment, delta_by_rule
     from silodp.models.start import parts_of
     from silodp.privacy.affordable import most_numbers, noise_in_bounds, signal_over_noise
@@ -40,27 +40,28 @@ def plan(
     target, setting = Target(epsilon), Setting(delta)
     changes = {"budget.epsilon": epsilon, "privacy.delta": delta, "name": f"plan-{hospitals}-hospitals"}
     experiment = Experiment.load(PRESETS[task], changes)
-    table = titled_table(
+    table = make_table(
         f"{hospitals} hospitals, ε = {epsilon:g} for each, δ = {delta:g}: signal over noise of a whole run",
-        "Whatever the number of rounds. Signal does not say that so few numbers can use it: the head alone "
-        "hardly learns. Measured: docs/hospital-privacy.md.",
-    )
-    for heading in ("what trains", "numbers", "signal / noise", "the noise"):
-        table.add_column(heading, justify="left" if heading in ("what trains", "the noise") else "right")
-    for part, numbers in parts_of(experiment.model, task).items():
-        ratio = signal_over_noise(epsilon, delta, hospitals, numbers)
-        table.add_row(part, f"{numbers:,}", f"{ratio:.2f}", _expected(ratio))
+        "what trains", *numbers("parameters", "signal / noise"), "the noise",
+        caption="The same for any number of rounds. It does not say whether so few parameters can learn: the "
+        "head alone hardly does. Measured: docs/hospital-privacy.md.",
+    )  # fmt: skip
+    parts = parts_of(experiment.model, task)
+    for part, count in parts.items():
+        ratio = signal_over_noise(epsilon, delta, hospitals, count)
+        table.add_row(part, f"{count:,}", f"{ratio:.2f}", _expected(ratio))
     console().print(table)
-    numbers = parts_of(experiment.model, task)[experiment.model.trainable]
-    per_round = titled_table(f"rounds, if {experiment.model.trainable} trains")
-    for heading in ("rounds", "noise multiplier z", "noise a round, in C"):
-        per_round.add_column(heading, justify="right")
+    count = parts[experiment.model.trainable]
+    per_round = make_table(
+        f"rounds, if {experiment.model.trainable} trains",
+        *numbers("rounds", "noise multiplier z", "noise a round, in C"),
+    )
     for rounds in ROUNDS:
         z = noise_for(target, setting, rounds)
-        per_round.add_row(str(rounds), f"{z:.3g}", f"{noise_in_bounds(z, hospitals, numbers):.3g}")
+        per_round.add_row(str(rounds), f"{z:.3g}", f"{noise_in_bounds(z, hospitals, count):.3g}")
     console().print(per_round)
-    say(f"as much signal as noise: {most_numbers(epsilon, delta, hospitals):,} numbers")
-    ratio = signal_over_noise(epsilon, delta, hospitals, numbers)
+    say(f"as much signal as noise: {most_numbers(epsilon, delta, hospitals):,} parameters")
+    ratio = signal_over_noise(epsilon, delta, hospitals, count)
     say(_worth(ratio, hospitals))
     if out is not None:
         out.write_text(experiment.said(), encoding="utf-8")

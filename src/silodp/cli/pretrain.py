@@ -1,4 +1,4 @@
-"""`silodp pretrain`: a start for federations, from made-up images alone."""
+"""`silodp pretrain`: train a start for federations on generated images only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from silodp.cli.options import Device
 from silodp.cli.terminal import say
-from silodp.cli.training import Device
 from silodp.errors import InputError
 
 
@@ -22,15 +22,15 @@ def pretrain(
         ),
     ] = None,
     image_size: Annotated[int, typer.Option(help="Pixels that the network will see.")] = 96,
-    channels: Annotated[int, typer.Option(help="1, or 3 for colour images; all alike.")] = 1,
+    channels: Annotated[int, typer.Option(help="1, or 3 equal channels for colour images.")] = 1,
     images: Annotated[int, typer.Option(help="How many to draw; each is seen many times.")] = 4800,
     steps: Annotated[int, typer.Option(help="Of training; fewer are quicker and worse.")] = 5000,
     batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 32,
     learning_rate: Annotated[float, typer.Option(help="Of AdamW, at its highest.")] = 2e-3,
-    seed: Annotated[int, typer.Option(help="Of all chance.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of all random numbers.")] = 0,
     device: Device = "auto",
 ) -> None:
-    """Train a start on made-up images: nobody's, so it is free of ε. Give it to `run` as model.start."""
+    """Train a start on generated images, which belong to nobody and cost no ε. Use it as model.start."""
     from silodp.cli.display import stages
     from silodp.experiment import model_for
     from silodp.models.start import card, write_start
@@ -50,21 +50,14 @@ def pretrain(
     task = generated(kind).task
     usual = {"affine": True} | ({"kind": "resnet", "features": 16} if task == "classification" else {})
     recipe = Recipe(
-        kind,
-        model_for(task, usual, changes or []),
-        channels,
-        image_size,
-        images,
-        steps,
-        batch_size,
-        learning_rate,
-        seed,
-    )
+        kind, model_for(task, usual, changes or []), channels, image_size, images, steps, batch_size,
+        learning_rate, seed,
+    )  # fmt: skip
     with stages() as on_step:
         done = train(recipe, device_named(device), on_step)
     about = recipe.about() | {"held_out": done.held_out, "silodp": version()}
     write_start(out, done.network, about)
     out.with_suffix(".md").write_text(card(about), encoding="utf-8")
     figures = ", ".join(f"{name} {value:.3f}" for name, value in done.held_out.items())
-    say(f"{out}: on made-up images that it has not seen, {figures}")
+    say(f"{out}: on held-out generated images, {figures}")
     say("use it: silodp run … --set model.start=" + str(out))

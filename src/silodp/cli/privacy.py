@@ -1,4 +1,4 @@
-"""`silodp privacy`: what a run will cost or did cost, and statements of it that are signed."""
+"""`silodp privacy`: what a run will cost or has cost, and signed statements of that."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from silodp.cli.completion import run_folders
+from silodp.cli.options import Json
 from silodp.cli.terminal import say
 from silodp.errors import InputError, did_you_mean
 
@@ -24,17 +25,22 @@ def privacy(
     target_epsilon: Annotated[
         float | None, typer.Option(help="Find the noise for this ε; with --noise-multiplier, the rounds.")
     ] = None,
-    unit: Annotated[str, typer.Option(help="Whom the target is for: hospital or intermediary.")] = "hospital",
+    unit: Annotated[str, typer.Option(help="Unit of the target: hospital or intermediary.")] = "hospital",
     neighbours: Annotated[
-        str, typer.Option(help="What the target speaks of: add-or-remove or replace-one.")
+        str, typer.Option(help="Neighbours of the target: add-or-remove or replace-one.")
     ] = "add-or-remove",
     rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 100,
     hospitals: Annotated[int | None, typer.Option(help="Hospitals; δ follows by the paper's rule.")] = None,
     intermediaries: Annotated[int, typer.Option(help="v: parts that each hospital is split into.")] = 1,
     delta: Annotated[float | None, typer.Option(help="δ; default: 10^-k, at most 1/hospitals.")] = None,
-    sample_rate: Annotated[float, typer.Option(help="Chance of a hospital's taking part in a round.")] = 1.0,
+    sample_rate: Annotated[
+        float, typer.Option(help="Probability that a hospital takes part in a round.")
+    ] = 1.0,
     without_replacement: Annotated[
-        bool, typer.Option("--without-replacement", help="A fixed share is drawn, not each by chance.")
+        bool,
+        typer.Option(
+            "--without-replacement", help="Draw a fixed share of hospitals, not each independently."
+        ),
     ] = False,
     fresh_states: Annotated[
         bool, typer.Option("--fresh-states", help="Of that share: no optimizer state outlives a round.")
@@ -42,15 +48,15 @@ def privacy(
     accountant: Annotated[str, typer.Option(help="auto, exact, pld, prv or rdp.")] = "auto",
     sign: Annotated[
         Path | None,
-        typer.Option(metavar="KEY", help="Sign what RUN cost, for an ethics board: Ed25519 key in PEM."),
+        typer.Option(metavar="KEY", help="Sign a statement of what RUN cost: Ed25519 key in PEM."),
     ] = None,
     verify: Annotated[
         Path | None,
-        typer.Option(metavar="PUBLIC_KEY", help="Hold RUN against the statement that was signed of it."),
+        typer.Option(metavar="PUBLIC_KEY", help="Check RUN against its signed statement."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """What a run costs: ε by unit and neighbours; the noise or the rounds for a target; a run's ledger."""
+    """Say what a run costs: ε by unit and neighbours; find noise or rounds for a target; read a ledger."""
     from silodp.experiment import delta_by_rule
     from silodp.participation import FixedFraction
     from silodp.privacy.accountants import ACCOUNTANTS

@@ -43,7 +43,7 @@ def report(
         page = compose(read, images=images, on_progress=on_progress)
     write_page(page, place)
     say(
-        f"{place}: shows patients' images; handle it as you would handle them"
+        f"{place}: shows patients' images; handle it as you would handle the images"
         if page.shows_patients
         else place
     )

@@ -1,4 +1,4 @@
-"""`silodp runs`: what is there."""
+"""`silodp runs`: list runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.options import Json
 from silodp.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def runs(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="FOLDER…", help="Folders of runs; default: runs.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List runs: how far each has come, both ε, and its headline metric."""
     from silodp.files import to_json
@@ -34,26 +35,17 @@ def runs(
 
 
 def _show(found: list[Listed], below: Path | None) -> None:
-    """A line a run.
+    """Prints a line a run; names are relative to `below`, the folder that was searched, if there is one."""
+    from rich.table import Column
 
-    Args:
-        below: the one folder that was looked into; names are given from there on.
-    """
-    from rich.table import Table
-
-    from silodp.cli.display import print_table
+    from silodp.cli.tables import plain_table, print_table, uncut
     from silodp.cli.terminal import console as terminal
     from silodp.privacy.events import UNITS
     from silodp.runs.schema import or_nan
     from silodp.runs.wording import describe_state, show_epsilon
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")
-    table.add_column("state", overflow="fold")
-    for heading in ("ε for a\nhospital", "ε inter-\nmediary"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("metric")
-    table.add_column("when")
+    foldable = (Column(heading, overflow="fold") for heading in ("run", "state"))
+    table = plain_table(*foldable, *uncut("ε for a\nhospital", "ε inter-\nmediary"), "metric", "when")
     for one in found:
         name = one.folder.relative_to(below) if below and one.folder != below else one.folder
         epsilon, metric = one.epsilon, f"{one.headline} {or_nan(one.value):.3f}"
@@ -65,7 +57,7 @@ def _show(found: list[Listed], below: Path | None) -> None:
             "–" if one.value is None else metric if one.part == "test" else f"{metric} (val.)",
             f"{one.when:%Y-%m-%d %H:%M}",
         )
-    print_table(terminal(), table, may_go=("when", "metric"))
+    print_table(terminal(), table, optional=("when", "metric"))
     if any(one.epsilon and not one.epsilon["covers_everything"] for one in found):
         say("* ε does not cover everything: `silodp privacy RUN` says what")
     for one in found:

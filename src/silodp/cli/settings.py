@@ -1,4 +1,4 @@
-"""`silodp presets` and `silodp settings`: what can be run and set, as the classes themselves say it."""
+"""`silodp presets` and `silodp settings`: lists read off the settings classes and their docstrings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silodp.cli.options import Json
 from silodp.cli.terminal import console, say
 from silodp.errors import InputError, did_you_mean
 from silodp.files import to_json
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
 
 def presets() -> None:
     """List the presets."""
-    from rich.table import Table
-
+    from silodp.cli.tables import plain_table
     from silodp.experiment import Experiment, preset_names
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("preset", "rounds", "what it is"):
-        table.add_column(column)
+    table = plain_table("preset", "rounds", "what it is")
     for name in preset_names():
         preset = Experiment.load(name)
         table.add_row(name, str(preset.rounds), preset.description)
@@ -38,11 +36,11 @@ def presets() -> None:
 
 def settings(
     section: Annotated[str | None, typer.Argument(help="Such as clipping; default: all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/settings.md.")] = False,
 ) -> None:
-    """List what `--set` and a TOML file can say, with defaults."""
-    tree = described()
+    """List the settings for `--set` and TOML files, with defaults."""
+    tree = describe_settings()
     if section is not None:
         if section not in tree:
             raise InputError(
@@ -53,13 +51,13 @@ def settings(
         print(to_json(tree, indent=2))
         return
     if as_markdown:
-        print("\n".join(_page(tree)).rstrip())
+        print("\n".join(_markdown(tree)).rstrip())
         return
     say("\n".join(_lines(tree)).rstrip())
 
 
-def described() -> dict[str, Any]:
-    """Each section's words and settings, or choices with theirs; of «experiment» names have no prefix."""
+def describe_settings() -> dict[str, Any]:
+    """By section: its description, and its settings or its rules with theirs."""
     from silodp.experiment import RULES, Experiment
     from silodp.refusals import section_of
 
@@ -92,22 +90,22 @@ def _settings(kind: type[BaseModel], *without: str) -> dict[str, dict[str, Any]]
         name: {
             "default": None if field.is_required() else field.default,
             "values": choices_of(field.annotation),
-            "what": _words(kind, name),
+            "what": _meaning(kind, name),
         }
         for name, field in kind.model_fields.items()
         if name not in without
     }
 
 
-def _words(kind: type[BaseModel], name: str) -> str:
-    """What a field is, said where it is defined or where it was first."""
-    texts = (_texts(one.__module__).get((one.__name__, name)) for one in kind.__mro__)
+def _meaning(kind: type[BaseModel], name: str) -> str:
+    """The docstring of a field, in its class or in the nearest base class that has one."""
+    texts = (_field_docstrings(one.__module__).get((one.__name__, name)) for one in kind.__mro__)
     return next(filter(None, texts), "")
 
 
 @cache
-def _texts(module: str) -> dict[tuple[str, str], str]:
-    """By class and field, the text under it. Pydantic would read every class's source, at every start."""
+def _field_docstrings(module: str) -> dict[tuple[str, str], str]:
+    """By (class, field). Pydantic can do this, but would read every class's source at every start."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):  # built in, or typed into a shell
@@ -130,32 +128,32 @@ def _first_line(kind: type[BaseModel]) -> str:
 
 
 def _lines(tree: dict[str, Any]) -> Iterator[str]:
-    """Every setting; what several choices of a section have in common is explained once."""
+    """Every setting as text; what several choices of a section share is explained once."""
     for name, section in tree.items():
-        prefix, told = "" if name == "experiment" else f"{name}.", set[str]()
+        prefix, explained = "" if name == "experiment" else f"{name}.", set[str]()
         yield f"{name}: {section['what']}" if "what" in section else name
-        yield from _list(section.get("settings", {}), prefix, told)
+        yield from _list(section.get("settings", {}), prefix, explained)
         for rule, chosen in section.get("choices", {}).items():
             usual = " (default)" if rule == section["default"] else ""
             yield f"  {section['choose']} = {rule}{usual}: {chosen['what']}"
-            yield from _list(chosen["settings"], f"  {prefix}", told)
+            yield from _list(chosen["settings"], f"  {prefix}", explained)
         yield ""
 
 
-def _list(settings: dict[str, dict[str, Any]], prefix: str, told: set[str]) -> Iterator[str]:
+def _list(settings: dict[str, dict[str, Any]], prefix: str, explained: set[str]) -> Iterator[str]:
     for name, setting in settings.items():
         line = f"  {prefix}{name}"
         if setting["default"] is not None:
             line += f" = {to_json(setting['default'])}"
-        if setting["what"] not in told:
+        if setting["what"] not in explained:
             line += f" ({', '.join(map(str, setting['values']))})" if setting["values"] else ""
             line += f": {setting['what']}" if setting["what"] else ""
         yield line
-        told.add(setting["what"] or name)
+        explained.add(setting["what"] or name)
 
 
-def _page(tree: dict[str, Any]) -> Iterator[str]:
-    """The sections as Markdown, each choice with a table; what all choices share stands once, before them."""
+def _markdown(tree: dict[str, Any]) -> Iterator[str]:
+    """docs/settings.md: each choice with a table, after what all choices of its section share."""
     yield "<!-- Written by `silodp settings --markdown`; change the docstrings of the classes instead. -->\n"
     yield "# Settings\n"
     yield "Use these names after `--set` (`--set clipping.bound=2`) or as tables in a TOML file."
@@ -199,7 +197,7 @@ def _table(settings: dict[str, dict[str, Any]], prefix: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Text whose marks neither a table nor emphasis takes for its own; code between backticks stays."""
+    """Escapes |, * and _ outside of code between backticks."""
     parts = text.replace("|", r"\|").split("`")
     parts[::2] = [re.sub(r"([*_])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)

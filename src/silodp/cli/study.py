@@ -1,4 +1,4 @@
-"""`silodp study`: a table or figure of the paper, from one command."""
+"""`silodp study`: reproduce a table or figure of the paper."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.completion import studies
+from silodp.cli.options import Device
 from silodp.cli.terminal import complain, say
 from silodp.errors import InputError
 
@@ -43,9 +44,9 @@ def study(
     jobs: Annotated[
         int | None, typer.Option(help="Runs at a time; default: one a core, one where there is a GPU.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Repeat a table or figure of the paper: csv, Markdown and pictures, ours beside the paper's numbers.
+    """Reproduce a table or figure of the paper: csv, Markdown and figures, ours beside the paper's numbers.
 
     Try one in seconds: silodp study table1-prostate --scale smoke. Without a name: the list of all.
     """
@@ -91,14 +92,12 @@ def study(
 
 
 def _list(studies: list[Study]) -> None:
-    from rich.table import Table
+    from rich.table import Column
 
+    from silodp.cli.tables import numbers, plain_table
     from silodp.cli.terminal import console as terminal
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("study", no_wrap=True)
-    table.add_column("runs", justify="right")
-    table.add_column("what it is")
+    table = plain_table(Column("study", no_wrap=True), *numbers("runs"), "what it is")
     for one in studies:
         table.add_row(one.name, str(one.runs), one.title)
     console = terminal()

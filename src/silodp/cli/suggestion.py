@@ -1,4 +1,4 @@
-"""The whole command that trains on what `silodp data check` found: a small preset, and what it needs."""
+"""The full command that trains on what `silodp data check` found: a small preset and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL_IMAGE = 64  # pixels, below which the smaller DenseNet is enough
 
 
 def run_command(findings: Findings, **more: Any) -> str:
-    """`silodp run PRESET --set …`, for a shell, which runs as it is.
+    """`silodp run PRESET --set …`, quoted for a shell and complete.
 
     Args:
         findings: of files that can be trained on.
@@ -26,13 +26,13 @@ def run_command(findings: Findings, **more: Any) -> str:
     settings, side = findings.settings, min(findings.shape[1:])
     preset = "prostatex" if findings.target == "mask" else "medmnist" if side < SMALL_IMAGE else "ich-small"
     base = Experiment.load(preset)
-    cohort = said(settings) | more
+    cohort = explicit_settings(settings) | more
     height, width = findings.shape[1:]
     levels = _levels(base, height, width)
     if (levels == 0 or side < 16) and not isinstance(settings, PreparedCohort):
         cohort["image_size"] = fitting_size(side)
         levels = _levels(base, cohort["image_size"], cohort["image_size"])
-    # What the preset says of its own data and these have, too: said of these.
+    # Settings of the preset's own data that this kind has, too, must be replaced by those of these files.
     effective = _effective(findings)
     own = base.cohort.model_fields_set & effective.keys() & type(settings).model_fields.keys()
     if settings.kind == base.cohort.kind:
@@ -45,13 +45,14 @@ def run_command(findings: Findings, **more: Any) -> str:
 
 
 def check_command(settings: StoredCohort, more: Mapping[str, Any]) -> str:
-    """`silodp data check PATH --set …`, with what was said and more."""
-    changes = {name: value for name, value in said(settings).items() if name not in ("kind", "path")}
+    """`silodp data check PATH --set …`, with the settings so far and more."""
+    given = explicit_settings(settings)
+    changes = {name: value for name, value in given.items() if name not in ("kind", "path")}
     return f"silodp data check {shlex.quote(str(settings.path))} {options({**changes, **more})}"
 
 
-def said(settings: StoredCohort) -> dict[str, Any]:
-    """All that was said of a cohort, and which it is."""
+def explicit_settings(settings: StoredCohort) -> dict[str, Any]:
+    """Kind, path and everything else that was set explicitly."""
     mine = settings.model_dump(include=settings.model_fields_set, exclude_none=True)
     return {"kind": settings.kind, "path": settings.path, **mine}
 
@@ -65,7 +66,7 @@ def options(changes: Mapping[str, Any]) -> str:
 
 
 def _effective(findings: Findings) -> dict[str, Any]:
-    """What holds for these files, whether it was said or follows from them."""
+    """Settings that hold for these files, whether set or derived from the files."""
     assert findings.description is not None
     simulated = findings.description["simulated"]
     return {
@@ -77,7 +78,7 @@ def _effective(findings: Findings) -> dict[str, Any]:
 
 
 def _levels(base: Experiment, height: int, width: int) -> int:
-    """How often the preset's U-Net can halve such images and have 2 × 2 pixels left; 0: not at all."""
+    """How often the preset's U-Net can halve such images to 2 × 2 pixels or more; 0: not once."""
     most = base.model.levels if isinstance(base.model, UNetModel) else 1
     fits = (
         level

@@ -1,7 +1,7 @@
-"""The one place where text for a terminal is made: names from files cannot steer it, and none is too plain.
+"""All text for a terminal is printed here: control characters are escaped, and ASCII terminals get words.
 
-Whoever names a file, a hospital or a tag may write escape sequences into it, which would clear the screen or
-rewrite a line above. A terminal that knows ASCII only gets words for signs, never an error.
+Names of files, hospitals and tags may hold escape sequences, which could clear the screen or hide a line.
+A terminal that only knows ASCII gets words for symbols, never an error.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _ASCII = {
 
 
 def say(text: object, *, end: str = "\n", error: bool = False) -> None:
-    """Prints a text of one or several lines."""
+    """Prints text of one or several lines, on standard error with `error`."""
     print(printable(text), end=end, file=sys.stderr if error else sys.stdout, flush=error)
 
 
 def complain(text: object) -> None:
-    """What went wrong, in one line on standard error."""
+    """Prints an error as one line on standard error."""
     print(f"silodp: {printable(text, one_line=True)}", file=sys.stderr, flush=True)
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A Rich console for tables and bars: text is never markup, and is made printable as it is drawn."""
+    """A Rich console for tables and bars that treats text as plain text and escapes control characters."""
     from rich.console import Console
     from rich.segment import Segment
 
     class _Console(Console):
         def render_str(self, text: str, **how: Any) -> Any:
-            # Before anything is measured: words are longer than signs, and columns would not be straight.
+            # Before widths are measured: words are longer than symbols.
             return super().render_str(as_encoded(text, self.encoding), **how)
 
         def _render_buffer(self, buffer: Iterable[Segment]) -> str:
@@ -56,7 +56,7 @@ def console(*, stderr: bool = False) -> Any:
 
 
 def prepare_streams() -> None:
-    """Signs that a terminal cannot show become words; log lines are made printable."""
+    """Makes the standard streams write words for symbols they lack, and log lines printable."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -67,7 +67,7 @@ def prepare_streams() -> None:
 
 
 def flush(stream: IO[str]) -> None:
-    """Raises OSError here, not when Python ends, where the last of it cannot be written."""
+    """Flushes, and raises OSError here instead of at Python's exit where that fails."""
     try:
         stream.flush()
     except OSError:
@@ -81,16 +81,16 @@ class _OneLine(logging.Formatter):
 
 
 def as_encoded(text: str, encoding: str | None) -> str:
-    """With words in place of the signs that an encoding lacks."""
+    """The text with words for the symbols that the encoding lacks."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, "silodp").decode(encoding)
 
 
-def _in_words(error: UnicodeError) -> tuple[str, int]:
+def _symbols_as_words(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
-    signs = error.object[error.start : error.end]
-    words = (_ASCII.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in signs)
+    symbols = error.object[error.start : error.end]
+    words = (_ASCII.get(symbol) or symbol.encode("ascii", "backslashreplace").decode() for symbol in symbols)
     return "".join(words), error.end
 
 
-codecs.register_error("silodp", _in_words)
+codecs.register_error("silodp", _symbols_as_words)

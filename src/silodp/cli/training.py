@@ -1,4 +1,4 @@
-"""`silodp run` and `silodp resume`: train an experiment, or go on with a run."""
+"""`silodp run` and `silodp resume`: train an experiment, or continue a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.completion import experiments, run_folders
+from silodp.cli.completion import run_folders
 from silodp.cli.importing import importing
+from silodp.cli.options import Changes, Device, Json, Preset
 from silodp.cli.terminal import complain, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
+    from silodp.cohorts.catalogue import OnRead
     from silodp.runs.cluster import Cluster
-    from silodp.runs.training import Result
+    from silodp.runs.training import OnRound, Result
 
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Engine = Annotated[
     str, typer.Option(help="in-process, or flower: hospitals over a cluster, see docs/cluster.md.")
 ]
@@ -36,21 +37,13 @@ Workers = Annotated[
 ]
 Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write event files into RUN/tensorboard.")]
 Mlflow = Annotated[
-    bool, typer.Option("--mlflow", help="Tell MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
+    bool, typer.Option("--mlflow", help="Log to MLflow: at MLFLOW_TRACKING_URI, else in this folder.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print summary.json on standard output.")]
 
 
 def run(
-    experiment: Annotated[
-        str, typer.Argument(help="A preset's name or a TOML file.", autocompletion=experiments)
-    ] = "prostate-small",
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting (`silodp settings` lists them); repeatable."
-        ),
-    ] = None,
+    experiment: Preset = "prostate-small",
+    changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
     device: Device = "auto",
@@ -62,27 +55,24 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train one experiment."""
-    from silodp.cli.display import progress
     from silodp.experiment import Experiment
     from silodp.runs.places import new_folder
 
     wanted = list(changes or []) + ([f"seed={seed}"] if seed is not None else [])
-    loaded = Experiment.load(experiment, wanted)  # what is misspelt is told before PyTorch is imported
+    loaded = Experiment.load(experiment, wanted)  # mistakes are refused before PyTorch is imported
 
     with importing():
         from silodp.runs.training import train
-        from silodp.tracking import tracked
 
     with (
         new_folder(out, loaded.name) as folder,
-        interruptible(folder, _way_on(folder, engine)),
-        progress(loaded.name, loaded.rounds) as (show, on_read),
-        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
-    ):
+        followed(
+            folder, loaded.name, loaded.rounds, engine, tensorboard=tensorboard, mlflow=mlflow
+        ) as (on_round, on_read),
+    ):  # fmt: skip
         result = train(
             loaded, out=folder, device=device, engine=_engine(engine, gpus), workers=workers,
-            on_round=on_round,
-            on_read=on_read, on_trial=_say_trial,
+            on_round=on_round, on_read=on_read, on_trial=_show_trial,
         )  # fmt: skip
     print_result(result, as_json)
 
@@ -101,24 +91,19 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run from its last checkpoint, or beyond its last round."""
-    from silodp.cli.display import progress
     from silodp.runs.folder import read_experiment
 
     loaded = read_experiment(folder)
 
     with importing():
         from silodp.runs.training import resume as resume_run
-        from silodp.tracking import tracked
 
-    with (
-        interruptible(folder, _way_on(folder, engine)),
-        progress(loaded.name, rounds or loaded.rounds) as (show, on_read),
-        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
-    ):
+    with followed(
+        folder, loaded.name, rounds or loaded.rounds, engine, tensorboard=tensorboard, mlflow=mlflow
+    ) as (on_round, on_read):
         result = resume_run(
             folder, rounds=rounds, device=device, engine=_engine(engine, gpus), workers=workers,
-            on_round=on_round,
-            on_read=on_read,
+            on_round=on_round, on_read=on_read,
         )  # fmt: skip
     print_result(result, as_json)
 
@@ -133,21 +118,33 @@ def _engine(name: str, gpus: float | None) -> str | Cluster:
     return Cluster(gpus)
 
 
-def _way_on(folder: Path, engine: str) -> str:
-    return f"silodp resume {folder}" + (" --engine flower" if engine == "flower" else "")
-
-
-def _say_trial(tried: str, score: float) -> None:
+def _show_trial(tried: str, score: float) -> None:
     say(f"rehearsal on generated hospitals: {tried}: {score:.3f}", error=True)
 
 
 @contextmanager
-def interruptible(folder: Path, way_on: str = "") -> Iterator[None]:
-    """Ctrl-C loses the round that was running, and nothing else; `way_on`: the command that goes on."""
+def followed(
+    folder: Path, title: str, rounds: int, engine: str = "in-process", *, tensorboard: bool, mlflow: bool
+) -> Iterator[tuple[OnRound, OnRead]]:
+    """Around a training: progress bars, trackers, and on Ctrl-C the command to go on with."""
+    from silodp.cli.display import progress
+    from silodp.tracking import tracked
+
+    with (
+        interruptible(f"silodp resume {folder}" + " --engine flower" * (engine == "flower")),
+        progress(title, rounds) as (show, on_read),
+        tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
+    ):
+        yield on_round, on_read
+
+
+@contextmanager
+def interruptible(command: str) -> Iterator[None]:
+    """On Ctrl-C, which loses the running round only, names the command to go on with and exits with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        complain(f"stopped; go on with `{way_on or f'silodp resume {folder}'}`")
+        complain(f"stopped; go on with `{command}`")
         raise typer.Exit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""`silodp predict`, `silodp evaluate`: a trained model on new images."""
+"""`silodp predict`, `silodp evaluate`, `silodp export`: use a trained model."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.completion import run_folders
+from silodp.cli.options import CohortChanges, Device, FinishedRun, Json
 from silodp.cli.terminal import complain, console, say
 
 if TYPE_CHECKING:
     from silodp.runs.schema import ModelTest
 
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The folder of a finished run.", autocompletion=run_folders)
-]
 Which = Annotated[bool, typer.Option("--best", help="The model best in validation instead of the last one.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def predict(
-    run: Run,
+    run: FinishedRun,
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="An image, a volume, an npz file, or a folder.")
     ],
@@ -32,7 +28,7 @@ def predict(
     best: Which = False,
     device: Device = "auto",
 ) -> None:
-    """What the model says of new images: masks in their own geometry, or probabilities of classes."""
+    """Predict on new images: masks in the images' geometry, or class probabilities."""
     from silodp.cli.display import counting
     from silodp.inference.output import predict_files
     from silodp.inference.predictor import load
@@ -42,11 +38,11 @@ def predict(
         problems = predict_files(predictor, path, out, overlays=overlays, on_progress=on_progress)
     for problem in problems:
         complain(f"left out: {problem}")
-    say(f"{out}: predictions for patients' images; handle them as you would handle these")
+    say(f"{out}: predictions for patients' images; handle them as you would handle the images")
 
 
 def evaluate(
-    run: Run,
+    run: FinishedRun,
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="Labelled images, as `silodp data check` reads.")
     ],
@@ -58,17 +54,12 @@ def evaluate(
         bool, typer.Option("--images", help="Show images with predictions on the page; they are patients'.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the cohort, such as mask_labels=[1, 2]."
-        ),
-    ] = None,
+    changes: CohortChanges = None,
     best: Which = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """How well the model does on new labelled images, by hospital and together, with 95 % intervals."""
+    """Test the model on new labelled images, by hospital and together, with 95 % intervals."""
     from silodp.cli.display import counting
     from silodp.cli.report import open_page
     from silodp.errors import InputError
@@ -102,20 +93,19 @@ def evaluate(
     else:
         _print_test(found.test, f"{path}: the model of {run}")
     if page is not None:
-        say(f"{page}: speaks of patients; handle it as you would handle their images", error=as_json)
+        say(f"{page}: has figures on patients; handle it as you would handle their images", error=as_json)
         if open_it:
             open_page(page)
 
 
 def _print_test(test: ModelTest, title: str) -> None:
-    from silodp.cli.display import titled_table
+    from rich.table import Column
+
+    from silodp.cli.tables import make_table, numbers
     from silodp.runs.schema import or_nan
     from silodp.runs.wording import describe_test, show_interval
 
-    table = titled_table(title)
-    table.add_column("hospital", no_wrap=True)
-    for name in test["mean"]:
-        table.add_column(name, justify="right")
+    table = make_table(title, Column("hospital", no_wrap=True), *numbers(*test["mean"]))
     for hospital, values in test["hospitals"].items():
         table.add_row(hospital, *(f"{or_nan(value):.3f}" for value in values.values()))
     table.add_row("mean", *(f"{or_nan(value):.3f}" for value in test["mean"].values()))
@@ -131,7 +121,7 @@ def _print_test(test: ModelTest, title: str) -> None:
 
 
 def export(
-    run: Run,
+    run: FinishedRun,
     out: Annotated[Path, typer.Option(help="A new file, or for a MONAI bundle a new folder.")],
     form: Annotated[str, typer.Option("--format", help="onnx, monai or torch.")] = "onnx",
     best: Which = False,

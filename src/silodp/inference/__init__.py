@@ -1,1 +1,1 @@
-"""Using a trained model: on new images, on new labelled data, in other programs."""
+"""Uses of a trained model: prediction, evaluation on labelled images, export to other programs."""

@@ -1,4 +1,4 @@
-"""A trained model on new labelled images: how well it does there, by hospital and image by image."""
+"""Tests a trained model on new labelled images, by hospital and image by image."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from silodp.tables import write_csv
 from silodp.tasks import task_named
 from silodp.tasks.scores import Scores, score
 
-EVERYONE = "all"  # where the files name no hospital
+EVERYONE = "all"  # name of the one hospital where the files name none
 
 
 @dataclass(frozen=True)
 class ImageScore:
-    """The metrics of one image alone, NaN where one is not defined; what says most of it comes first.
+    """The metrics of a single image, NaN where undefined, the most informative first.
 
-    Of masks that is the task's headline; of classes, which have no AUC alone, `truth`: the probability that
-    the model gives to the true one.
+    For masks that is the headline of the task; for classes, since a single image has no AUC, `truth`: the
+    probability of the true class.
     """
 
     hospital: str
@@ -45,33 +45,33 @@ class ImageScore:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model says of labelled images, and how good that is.
+    """A model's outputs on labelled images and their metrics.
 
     Attributes:
-        test: its figures, as a run's summary has them.
-        each: those of every image, where they were asked for.
-        cohort: the images, all of them for testing.
-        said: by hospital: (n, classes) logits, or which pixels are marked, (n, masks, h, w).
-        left_out: how many things could not be used.
+        test: metrics by hospital, as in summary.json.
+        each: metrics of every image, if requested.
+        cohort: the images, all in the test part.
+        outputs: by hospital: (n, classes) logits, or predicted masks (n, masks, h, w), bool.
+        left_out: number of scans that could not be used.
     """
 
     test: ModelTest
     each: tuple[ImageScore, ...]
     cohort: Cohort
-    said: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
     left_out: int
 
 
 def evaluate_files(
     predictor: Predictor, given: Mapping[str, Any], *, each: bool = False, on_read: OnRead | None = None
 ) -> Evaluation:
-    """What the model scores on labelled images, none of which it is trained on here.
+    """Tests the model on labelled images without training on them.
 
     Args:
         predictor: of a finished run.
         given: settings of the section `cohort`, with a path; size and channels are the model's.
-        each: whether every image is scored by itself, too.
-        on_read: told how many files of how many have been decoded.
+        each: whether to score every image by itself, too.
+        on_read: called with the number of decoded files and of all files.
     """
     form = predictor.preparation.settings.model_dump(include={"image_size", "channels", "storage", "fit"})
     settings, catalogue, _ = recognise(given, form)
@@ -84,7 +84,7 @@ def evaluate_files(
         groups[row.hospital or EVERYONE].append(number)
     task, seed = task_named(predictor.experiment.task), predictor.experiment.seed
     scores: dict[str, Scores] = {}
-    said: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     images: list[ImageScore] = []
     hospitals: list[HospitalData] = []
     for hospital, mine in sorted(groups.items()):
@@ -96,7 +96,7 @@ def evaluate_files(
             task, logits, test.targets, patients, derive_seed(seed, "bootstrap", hospital)
         )
         hospitals.append(HospitalData(hospital, test[:0], test[:0], test))
-        said[hospital] = logits > 0 if task.target == "mask" else logits  # a byte a pixel is enough
+        outputs[hospital] = logits > 0 if task.target == "mask" else logits
         for one, number in enumerate(mine if each else ()):
             alone = task.metrics(logits[one : one + 1], test.targets[one : one + 1])
             if task.target == "class":
@@ -108,11 +108,11 @@ def evaluate_files(
     record = test_record(predictor.round, scores, batch if mixes else "any", None)
     path = Path(given["path"])
     cohort = Cohort(path.name or path.resolve().name, tuple(hospitals))
-    return Evaluation(record, tuple(images), cohort, said, len(store.problems))
+    return Evaluation(record, tuple(images), cohort, outputs, len(store.problems))
 
 
 def write_images(images: Sequence[ImageScore], out: Path) -> None:
-    """A csv file with a row for each image."""
+    """Writes a csv file with a row for each image."""
     rows = [
         {"hospital": one.hospital, "image": one.name}
         | {name: f"{value:.6f}" for name, value in one.values.items()}

@@ -1,4 +1,4 @@
-"""A trained model for other programs: ONNX, a MONAI bundle, or a plain state dict."""
+"""Exports a trained model: ONNX, a MONAI bundle, or a plain state dict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from silodp.models.kinds import OwnNetwork
 from silodp.runs.folder import RunFolder
 from silodp.runs.schema import Summary, or_nan
 
-SAME = 1e-4  # how far two programs' probabilities may be apart
+SAME = 1e-4  # tolerance between the probabilities of two programs
 
 
 class Pictures(nn.Module):
-    """The network behind its scaling: bytes 0…255, as numbers, in; probabilities out."""
+    """The network with its scaling: maps float images of 0…255 to probabilities."""
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def export(predictor: Predictor, run: Path, form: str, out: Path) -> str:
         out: a new file, or for a bundle a new folder.
 
     Returns:
-        What was written, in words.
+        A description of what was written.
     """
     if form not in FORMS:
         raise InputError(f"--format {form}: choose {', '.join(FORMS)}")
@@ -89,11 +89,11 @@ def _onnx(predictor: Predictor, run: Path, out: Path) -> str:
             f"--format onnx: onnxruntime's probabilities are off by {apart:.2g}; nothing was kept"
         )
     size = "one image at a time" if mixes else "any number of images"
-    return f"ONNX, {size} of {shape} as numbers 0…255; onnxruntime says the same within {apart:.1g}"
+    return f"ONNX, {size} of {shape} as numbers 0…255; onnxruntime agrees within {apart:.1g}"
 
 
 def _monai(predictor: Predictor, run: Path, out: Path) -> str:
-    """A bundle: metadata, an inference configuration, the values, and the model card as its documentation."""
+    """Writes a bundle: metadata, an inference configuration, the weights and the model card."""
     experiment, settings = predictor.experiment, predictor.preparation.settings
     if not isinstance(experiment.model, OwnNetwork):
         raise InputError(
@@ -127,7 +127,7 @@ def _monai(predictor: Predictor, run: Path, out: Path) -> str:
 
 
 def bundled_network(settings: dict[str, Any], channels: int, outputs: int) -> nn.Module:
-    """The network of a bundle, without its values."""
+    """The network of a bundle, without its weights."""
     from silodp.models.kinds import ModelSettings
 
     return ModelSettings.of(**settings).make(channels, outputs)
@@ -139,7 +139,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
     summary = _summary(run)
     settings, test = predictor.preparation.settings, summary["test"]["last"]
     size = [settings.image_size, settings.image_size]
-    told = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
+    privacy = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
     what = "probabilities" if predictor.target == "class" else "segmentation"
     image = {
         "type": "image", "format": "magnitude", "num_channels": settings.channels, "spatial_shape": size,
@@ -170,7 +170,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
         "data_type": "image",
         "intended_use": "Research only. Not a medical device; tried on the test images of its run alone.",
         "eval_metrics": {name: or_nan(value) for name, value in test["mean"].items()},
-        "privacy": {**told, "not_covered_by_epsilon": summary["not_covered_by_epsilon"]},
+        "privacy": {**privacy, "not_covered_by_epsilon": summary["not_covered_by_epsilon"]},
         "network_data_format": {"inputs": {"image": image}, "outputs": {"pred": answer}},
     }
 

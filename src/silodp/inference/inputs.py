@@ -1,4 +1,4 @@
-"""New images for a model: any files that a cohort can have, without labels."""
+"""Reads new images without labels from any file that a cohort can have."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from silodp.errors import InputError
 
 @dataclass(frozen=True)
 class Input:
-    """What one file holds.
+    """The images of one file.
 
     Attributes:
         name: its path below the root.
         path: the file.
         images: (n, channels, h, w); bytes 0…255, or numbers 0…1.
         names: of the images.
-        slices: of a volume, the place of each image among its slices; None for other files.
+        slices: for a volume, the index of each image among its slices; else None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Input:
 
 
 def find_images(root: Path) -> list[tuple[str, Path]]:
-    """The images at a path, by name; those in folders of masks are left out."""
+    """Images at a path, as (name, file); folders of masks are skipped."""
     if not root.exists():
         raise InputError(f"{root}: nothing is there")
     if root.is_file():
@@ -57,10 +57,10 @@ def find_images(root: Path) -> list[tuple[str, Path]]:
 
 
 def read_images(name: str, path: Path, settings: FileCohort) -> Input:
-    """The images of one file, as in training but for size and channels.
+    """The images of one file, as in training except for size and channels.
 
     Raises:
-        Exception: why the file cannot be used; a decoder raises anything at all on a broken file.
+        Exception: why the file cannot be used; decoders raise anything on a broken file.
     """
     if path.suffix.lower() == ".npz":
         return _arrays(name, path)

@@ -1,4 +1,4 @@
-"""What a model says of new images, written as other programs read it."""
+"""Writes predictions on new images in formats that other programs read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from silodp.inference.inputs import Input, find_images, read_images
 from silodp.inference.predictor import Predictor
 from silodp.tables import write_csv
 
-THRESHOLD = 0.5  # of a mask's probability, as in the tests of a run
+THRESHOLD = 0.5  # probability from which on a pixel belongs to a mask, as in the tests of a run
 
 OnProgress = Callable[[int, int], None]
 
@@ -33,13 +33,13 @@ def predict_files(
     overlays: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[Problem]:
-    """Writes what the model says of every image at `root` into the new folder `out`, private like a run's.
+    """Writes the prediction for every image at `root` into the new folder `out`, which is private.
 
-    Masks become PNG pictures (0 and 255; of several masks a folder each), a NIfTI volume in its image's
-    geometry (masks numbered from 1), or `mask` in an npz file for npz; classes become predictions.csv.
+    Masks become PNG files (0 and 255, a folder for each of several masks), a NIfTI volume in the geometry of
+    its image (masks numbered from 1), or `mask` in an npz file for npz; classes become predictions.csv.
 
     Returns:
-        What could not be used, and why.
+        The files that could not be used, and why.
     """
     refuse_filled(out)
     found, problems = find_images(root), []
@@ -89,7 +89,7 @@ def _write_masks(found: Input, masks: NDArray[np.bool_], classes: Sequence[str],
 
 
 def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
-    """A NIfTI file in the image's own geometry: 0 where nothing is, masks numbered from 1, later on top."""
+    """A NIfTI file in the geometry of its image: masks are numbered from 1, later ones on top."""
     import gzip
 
     import nibabel
@@ -126,7 +126,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _stem(name: str) -> str:
-    """A file's name without its ending, which a number of several images follows."""
+    """The name of a file without its suffix, with the number of the image if there are several."""
     file, _, number = name.partition("#")
     return without_ending(file) + (f"-{number}" if number else "")
 

@@ -1,4 +1,4 @@
-"""A finished run as a module that takes plain images and does its own preparation."""
+"""The model of a finished run as a module that takes plain images and prepares them itself."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.schema import CohortFile
 from silodp.tasks import task_named
 
-AT_ONCE = 256  # images that are prepared together
+AT_ONCE = 256  # images in a chunk
 MODELS = {"last": "model.safetensors", "best": "model-best.safetensors"}
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to an image before the network sees it: as in training.
+    """The preparation of images, as in training.
 
     Attributes:
-        settings: size, channels and storage, as the run's images had them.
-        scaled: whether images are pictures, 0…255 or 0…1, that become −1…1; otherwise numbers are taken as
-            they are, as a cohort from Python had them.
+        settings: size, channels and storage of the run's images.
+        scaled: whether images of 0…255 or 0…1 are scaled to −1…1; otherwise, as for a cohort from Python,
+            numbers are used unchanged.
     """
 
     settings: FileCohort
     scaled: bool = True
 
     def __call__(self, images: NDArray[Any]) -> Tensor:
-        """(n, c, h, w) of bytes or of numbers 0…1, as the network takes them: (n, channels, size, size).
+        """Prepares (n, c, h, w) bytes, or numbers 0…1, as (n, channels, size, size) on the CPU.
 
         Raises:
-            Unreadable: why they cannot be taken.
+            Unreadable: why the images do not fit.
         """
         channels, size = self.settings.channels, self.settings.image_size
         if images.shape[1] != channels:
@@ -80,8 +80,8 @@ class Predictor(nn.Module):
     """A trained network with its preparation.
 
     Attributes:
-        network: as the run left it.
-        classes: names of the classes, or of the masks.
+        network: after training.
+        classes: names of the classes or masks.
         target: "class" or "mask".
     """
 
@@ -93,7 +93,7 @@ class Predictor(nn.Module):
         experiment: ResolvedExperiment,
         round_: int,
     ) -> None:
-        """See `load`; `round_` is the one after which the model was like this."""
+        """See `load`; `round_` is the round of the model."""
         super().__init__()
         self.network = trainer.model.module.eval()
         self.preparation = preparation
@@ -104,13 +104,13 @@ class Predictor(nn.Module):
         self.round = round_
 
     def forward(self, images: ArrayOrTensor) -> Tensor:
-        """What the model says of plain images, each judged by itself.
+        """Predicts on plain images, each independently of the others.
 
         Args:
             images: (h, w), (n, h, w) or (n, channels, h, w); bytes 0…255, or numbers 0…1.
 
         Returns:
-            Probabilities on the CPU: (n, classes), or (n, masks, h, w) in the images' own size.
+            Probabilities on the CPU: (n, classes), or (n, masks, h, w) in the original size.
         """
         array = np.asarray(images.cpu() if isinstance(images, Tensor) else images)
         if array.ndim in (2, 3):
@@ -124,7 +124,7 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, images: NDArray[Any]) -> Tensor:
-        """As `forward`, of (n, channels, h, w); raises `Unreadable` where these cannot be taken."""
+        """As `forward` for (n, channels, h, w); raises `Unreadable` where the images do not fit."""
         found = []
         for first in range(0, len(images), AT_ONCE):
             logits = self.logits(self.preparation(images[first : first + AT_ONCE]))
@@ -132,14 +132,14 @@ class Predictor(nn.Module):
         return torch.cat(found)
 
     def logits(self, prepared: Tensor) -> Tensor:
-        """(n, …) of images as the network takes them, one at a time where they would see each other."""
+        """Logits (n, …) on the CPU of prepared images, one at a time where the network mixes images."""
         device = self._trainer.device
         examples = Examples(prepared.to(device), torch.zeros(len(prepared), device=device))
         batch = "image" if self.experiment.evaluation.batch == "scan" else self.experiment.evaluation.batch
         return self._trainer.logits(self._trainer.model.values, examples, batch).cpu()
 
     def mixes_images(self, images: Tensor) -> bool:
-        """Whether its prediction for an image depends on the others of a batch of images like these."""
+        """Whether the prediction for an image depends on the others in its batch."""
         return self._trainer.mixes_images(images)
 
     def _probable(self, logits: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -169,7 +169,7 @@ def load(
     Args:
         run: its folder.
         which: the last round's model, or the one best in validation (a choice that no ε covers).
-        model: the network itself, where it was given from Python; its values are loaded into it.
+        model: the network if it was given from Python; the weights are loaded into it, in place.
         device: "auto", "cpu" or "cuda".
     """
     folder = Path(run)
@@ -190,7 +190,7 @@ def load(
 
 
 def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Preparation:
-    """How the run's images came to be what the network saw."""
+    """The preparation of the images of a run."""
     own = experiment.cohort if isinstance(experiment.cohort, FileCohort) else Folder()
     storage = facts["storage"]
     form: dict[str, Any] = {"image_size": facts["size"][0], "channels": facts["channels"]}
@@ -201,5 +201,5 @@ def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Prepara
 
 
 def output_count(target: str, classes: Sequence[object]) -> int:
-    """Of the network: one a mask, or one a class, of which there are at least two."""
+    """Outputs of the network: one for each mask or class, of which there are at least two."""
     return max(2, len(classes)) if target == "class" else len(classes)

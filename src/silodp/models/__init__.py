@@ -24,7 +24,7 @@ def build_model(settings: ModelSettings, channels: int, outputs: int, seed: int)
 
 
 def __getattr__(name: str) -> Any:
-    """Settings when they are asked for: a network alone needs PyTorch and no pydantic."""
+    """Imports `ModelSettings` on first use: networks alone need no pydantic."""
     if name == "ModelSettings":
         from silodp.models.kinds import ModelSettings
 

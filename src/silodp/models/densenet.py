@@ -1,8 +1,8 @@
-"""DenseNet (Huang et al. 2017) with norm layers that keep nothing; the default is the paper's DenseNet121.
+"""DenseNet (Huang et al. 2017) with norm layers without buffers; the default is the paper's DenseNet121.
 
-The parameters have the names, the order and, from one seed, the starting values of MONAI's DenseNet, so that
-models and runs made with it stay what they are (a test compares the two). MONAI itself is not imported: it
-takes seconds, for it imports every optional package that it finds.
+Parameters have the names, the order and, from one seed, the initial values of MONAI's DenseNet, so that
+models and runs made with it stay valid (a test compares the two). MONAI is not imported, since that takes
+seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BOTTLENECK = 4
 
 
 class _Layer(nn.Module):
-    """norm → ReLU → convolution, to a bottleneck and then to `growth` channels, put beside the input."""
+    """norm → ReLU → convolution, to a bottleneck and then to `growth` channels, concatenated to the input."""
 
     def __init__(self, channels: int, growth: int, norm: str, affine: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The networks to choose from: each kind is one class with its settings and its code."""
+"""The kinds of networks: each is a class with its settings and code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelSettings(Rule):
     """The network.
 
     Attributes:
-        task: the only one that its output serves; None: that is not known.
+        task: the only task that its output fits; None: unknown.
     """
 
     section: ClassVar[str] = "model"
@@ -64,7 +64,7 @@ class CustomModel(ModelSettings):
 
 
 class OwnNetwork(ModelSettings):
-    """What the package's own networks have in common."""
+    """Settings that all networks of the package have."""
 
     features: Annotated[int, Field(ge=1, le=1024)] = 8
     """The network's width."""

@@ -1,56 +1,29 @@
-"""Norm layers that keep nothing: no running statistics, so nothing leaves unclipped."""
+"""Norm layers without running statistics, so that no buffer leaves a hospital unclipped."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
 
-
-@dataclass(frozen=True)
-class Norm:
-    """One kind of norm layer.
-
-    Attributes:
-        layer: a layer for 2D images from (channels, affine: whether it has a scale and a shift).
-        mixes_images: whether what it does to an image depends on the others of the batch.
-    """
-
-    layer: Callable[[int, bool], nn.Module]
-    mixes_images: bool = False
-
-
-def _batch(channels: int, affine: bool) -> nn.Module:
-    from torch import nn
-
-    return nn.BatchNorm2d(channels, affine=affine, track_running_stats=False)
-
-
-def _group(channels: int, affine: bool) -> nn.Module:
-    from torch import nn
-
-    return nn.GroupNorm(math.gcd(8, channels), channels, affine=affine)
-
-
-def _instance(channels: int, affine: bool) -> nn.Module:
-    from torch import nn
-
-    return nn.InstanceNorm2d(channels, affine=affine, track_running_stats=False)
-
-
-NORMS = {"batch": Norm(_batch, mixes_images=True), "group": Norm(_group), "instance": Norm(_instance)}
-"""By name, as in `model.norm`; add one of your own here and it is known there."""
+NORMS = ("batch", "group", "instance")
+MIXING_NORMS = ("batch",)
+"""Norm layers whose output for an image depends on the others in its batch."""
 
 
 def norm_layer(kind: str, channels: int, affine: bool = False) -> nn.Module:
-    """The paper's BatchNorm (no running statistics, by default no scale and shift), or another of `NORMS`."""
-    if kind not in NORMS:
-        raise ValueError(f"norm kind {kind!r} is not one of {tuple(NORMS)}")
-    return NORMS[kind].layer(channels, affine)
+    """A norm layer for 2D images without running statistics, and by default without scale and shift."""
+    from torch import nn
+
+    if kind == "batch":
+        return nn.BatchNorm2d(channels, affine=affine, track_running_stats=False)
+    if kind == "group":
+        return nn.GroupNorm(math.gcd(8, channels), channels, affine=affine)
+    if kind == "instance":
+        return nn.InstanceNorm2d(channels, affine=affine, track_running_stats=False)
+    raise ValueError(f"norm kind {kind!r} is not one of {NORMS}")
 
 
 def is_norm(layer: nn.Module) -> bool:
@@ -64,10 +37,10 @@ def is_norm(layer: nn.Module) -> bool:
 
 
 def with_norm(model: nn.Module, kind: str = "batch", affine: bool = False) -> nn.Module:
-    """Replaces the norm layers of `model`, in place, by ones that keep nothing (1D and 3D: "batch" only).
+    """Replaces the norm layers of `model`, in place, by ones without buffers (1D and 3D: "batch" only).
 
-    This is the way out for a model that silodp refuses because its BatchNorm has buffers. With `affine` the
-    new layers have a scale and a shift: those of the former ones, where these had any.
+    Use it for a model that silodp refuses because its BatchNorm has buffers. With `affine` the new layers
+    have a scale and a shift, copied from the replaced layers if these had them.
     """
     import torch
     from torch import nn

@@ -11,7 +11,7 @@ from silodp.models.norm import norm_layer
 
 
 class _Block(nn.Module):
-    """norm → ReLU → convolution, twice, beside a shortcut; the first convolution may halve the image."""
+    """norm → ReLU → convolution, twice, with a shortcut; the first convolution may halve the image."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, norm: str, affine: bool) -> None:
         super().__init__()
@@ -27,9 +27,9 @@ class _Block(nn.Module):
         inner = torch.relu(self.norm1(x))
         # Every second pixel is taken here: on a CPU oneDNN's own stride writes past its memory where there
         # are fewer channels than it puts into a block of 8 or 16 (uxlfoundation/oneDNN issue 6035).
-        beside = x if self.shortcut is None else self.shortcut(inner[..., :: self.stride, :: self.stride])
+        shortcut = x if self.shortcut is None else self.shortcut(inner[..., :: self.stride, :: self.stride])
         inner = self.conv1(inner)
-        return beside + self.conv2(torch.relu(self.norm2(inner)))  # type: ignore[no-any-return]
+        return shortcut + self.conv2(torch.relu(self.norm2(inner)))  # type: ignore[no-any-return]
 
 
 class ResNet(nn.Module):
@@ -53,7 +53,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def maps(self, images: Tensor) -> Tensor:
-        """(n, width, h, w): what the last layer takes the mean of."""
+        """The last feature maps, (n, width, h, w)."""
         return torch.relu(self.norm(self.blocks(self.first(images))))
 
     def classify(self, maps: Tensor) -> Tensor:

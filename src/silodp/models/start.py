@@ -1,7 +1,7 @@
-"""A start: the values that a network has before round one, from a file, and where they come from.
+"""A start: the weights of a network before round one, from a file, and their origin.
 
-What a start has learnt no ledger counts. So its origin is part of every run that uses it: made-up images
-belong to nobody, public ones are known anyway; of anything else nobody can say that it is free of ε.
+No ledger counts what a start was trained on, so its origin is part of every run that uses it: generated
+images belong to nobody, public ones are known anyway; anything else may leak what ε does not cover.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Origin = Literal["generated", "public", "unknown"]
 CARRIED = Path(__file__).parent.parent / "starts"
 MOST_BYTES = 2**32
 IN_WORDS: dict[Origin, str] = {
-    "generated": "made-up images alone, so it says nothing of anybody",
-    "public": "public data, as the experiment says; nobody has checked that",
-    "unknown": "images that nobody has named; what it learnt from them no ε covers",
+    "generated": "generated images only, so it contains nobody's data",
+    "public": "public data by the experiment's own account, which was not checked",
+    "unknown": "unknown images; no ε covers what it learnt from them",
 }
 
 
 @dataclass(frozen=True)
 class Start:
-    """A start as its file has it.
+    """The content of a start's file.
 
     Attributes:
-        name: a carried start's name, or the file's.
-        tensors: by the network's own names, in single precision, on the CPU.
-        about: what the file says of its making; empty where it says nothing.
+        name: of a start that comes with the package, or of the file.
+        tensors: by parameter name, float32 on the CPU.
+        about: how it was made, by the file; empty where the file does not say.
         digest: sha256 of the file.
-        is_file: whether it is the user's; else it comes with the package.
+        is_file: whether it is the user's file, not one of the package.
     """
 
     name: str
@@ -49,15 +49,15 @@ class Start:
     digest: str
     is_file: bool = True
 
-    def origin(self, said: Origin | None) -> Origin:
-        """By what its file says, else by the experiment that vouches for it, else unknown."""
+    def origin(self, stated: Origin | None) -> Origin:
+        """generated if the file says so, else public if the experiment vouches for it, else unknown."""
         if self.about.get("origin") == "generated":
             return "generated"
-        return "public" if said == "public" else "unknown"
+        return "public" if stated == "public" else "unknown"
 
 
 def parts_of(settings: ModelSettings, task: str) -> dict[str, int]:
-    """How many numbers train, by `model.trainable`: for images of one channel and one mask or two classes."""
+    """Trainable parameters by `model.trainable`, for images of one channel and one mask or two classes."""
     from silodp.local.trainable import freeze_all_but
 
     numbers = {}
@@ -73,7 +73,7 @@ def carried_starts() -> list[str]:
 
 
 def start_file(start: str) -> Path:
-    """Where a start lies that is named or given by its path."""
+    """The path of a start, given by its name or path."""
     carried = CARRIED / f"{start}.safetensors"
     path = carried if carried.is_file() else Path(start).expanduser()
     if not path.is_file():
@@ -85,7 +85,7 @@ def start_file(start: str) -> Path:
 
 
 def read_start(start: str) -> Start:
-    """Reads a safetensors file; nothing in it runs."""
+    """Reads a safetensors file, which cannot execute code."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -113,7 +113,7 @@ def read_start(start: str) -> Start:
 
 
 def _about(content: bytes) -> Mapping[str, Any]:
-    """What a file that `write_start` wrote says of itself."""
+    """The metadata that `write_start` put into a file."""
     length = int.from_bytes(content[:8], "little")
     try:
         header = parse_json(content[8 : 8 + length])
@@ -124,7 +124,7 @@ def _about(content: bytes) -> Mapping[str, Any]:
 
 
 def write_start(path: Path, network: nn.Module, about: Mapping[str, Any]) -> None:
-    """Writes a network's values in half precision, with what they were made from."""
+    """Writes the weights of a network in half precision, with metadata."""
     from safetensors.torch import save
 
     tensors = {
@@ -136,53 +136,54 @@ def write_start(path: Path, network: nn.Module, about: Mapping[str, Any]) -> Non
 
 
 def card(about: Mapping[str, Any]) -> str:
-    """What a start was made from, in Markdown."""
+    """A description of a start in Markdown."""
     model = ", ".join(f"{key} {value}" for key, value in about["model"].items())
     scores = ", ".join(f"{name} {value:.3f}" for name, value in about["held_out"].items())
     lines = [
-        f"- Made from {about['images']:,} made-up images: {about['made_from']}. No image of a patient was "
-        "seen, so it is free of ε.",
+        f"- Trained on {about['images']:,} generated images: {about['made_from']}. No image of a patient was "
+        "used, so it costs no ε.",
         f"- For {about['task']} on images of {about['image_size']}² pixels, {about['channels']} channel(s).",
         f"- Network: {model}.",
         f"- {about['steps']:,} steps of {about['batch_size']} images with AdamW, learning rate "
-        f"{about['learning_rate']:g}, one rise and fall; every image in a new disguise each time; seed "
+        f"{about['learning_rate']:g}, one cycle; every image newly augmented each time; seed "
         f"{about['seed']}; silodp {about['silodp']}.",
-        f"- On made-up images that it has not seen, in disguise as well: {scores}. What it does on real ones "
-        "that does not say.",
+        f"- On held-out generated images, augmented as well: {scores}. This says nothing about real images.",
     ]
     return "\n".join([f"# A start: {about['kind']}", "", *lines, ""])
 
 
 def begin_with(network: nn.Module, start: Start, *, new_head: bool = False) -> None:
-    """Fills `network` with the start's values, in place; names and shapes must be the same.
+    """Copies the start's weights into `network`, in place; names and shapes must match.
 
     Args:
-        new_head: leave the last layer as it is: for other classes than the start's.
+        new_head: leave the last layer unchanged, for other classes than the start's.
     """
     import torch
 
     own = dict(network.named_parameters())
-    names, said = list(own), f"model.start = {start.name}"
+    names, setting = list(own), f"model.start = {start.name}"
     last = names[-1].rpartition(".")[0] + "." if names else ""
     wanted = [name for name in names if not (new_head and name.startswith(last))]
     if strangers := [name for name in start.tensors if name not in own]:
         running = any(word in strangers[0] for word in ("running_mean", "running_var"))
         why = "a running statistic, which models of silodp do not keep" if running else "not in the network"
-        raise InputError(f"{said}: its {strangers[0]!r} is {why}; {_way_out(start)}")
+        raise InputError(f"{setting}: its {strangers[0]!r} is {why}; {_way_out(start)}")
     for name in wanted:
         if name not in start.tensors:
-            raise InputError(f"{said}: the network has {name!r}, and the file does not; {_way_out(start)}")
+            raise InputError(f"{setting}: the network has {name!r}, and the file does not; {_way_out(start)}")
         found, needed = tuple(start.tensors[name].shape), tuple(own[name].shape)
         if found != needed:
             way_out = "set model.start_head=new" if name.startswith(last) else _way_out(start)
-            raise InputError(f"{said}: its {name!r} has shape {found}, and the network's {needed}; {way_out}")
+            raise InputError(
+                f"{setting}: its {name!r} has shape {found}, and the network's {needed}; {way_out}"
+            )
     with torch.no_grad():
         for name in wanted:
             own[name].copy_(start.tensors[name])
 
 
 def _way_out(start: Start) -> str:
-    """Settings of the network that the start was made with, where its file says them."""
+    """The way out of a mismatch: the network settings of the start, where its file has them."""
     model = start.about.get("model")
     if not isinstance(model, dict):
         return "give a file of the same network"

@@ -1,1 +1,1 @@
-"""Starts for federations: networks trained on made-up images alone, so nothing of them is anybody's."""
+"""Starts for federations: networks that are trained on generated images only, so no patient is in them."""

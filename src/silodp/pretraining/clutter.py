@@ -1,4 +1,4 @@
-"""What scanners show beside the brain: the table's arcs, and slices through the face and the skull's base."""
+"""Distractors in head CT: the arcs of the scanner's table, and slices with bones and air cavities."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from numpy.typing import NDArray
 from silodp.cohorts.synthetic import grid, smooth_noise
 
 DARK = 20  # bytes: air
-BONY = 0.3  # of the slices without a bleed that get bones and holes, as below the brain
+BONY = 0.3  # share of the slices without a target that get bones and cavities, as below the brain
 
 
 def clutter(
     rng: np.random.Generator, images: NDArray[np.uint8], masks: NDArray[np.uint8]
 ) -> NDArray[np.uint8]:
-    """(n, 1, s, s) bytes with a patient's table, and bones where nothing is looked for; a new array."""
-    found = _bones(rng, images, masks.reshape(len(masks), -1).max(1) > 0)
-    return _table(rng, found) if rng.random() < 0.7 else found
+    """Adds a table to the images of a patient, and bones to slices without a target.
+
+    Images and masks are (n, 1, s, s) uint8; the result is a new array of that shape.
+    """
+    changed = _bones(rng, images, masks.reshape(len(masks), -1).max(1) > 0)
+    return _table(rng, changed) if rng.random() < 0.7 else changed
 
 
 def _table(rng: np.random.Generator, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """One or two bright arcs outside the head, the same in all slices."""
+    """Adds one or two bright arcs outside the head, the same in all slices."""
     x, y = grid(images.shape[-1])
     found = images.copy()
     angle, far = rng.uniform(-np.pi, np.pi), rng.uniform(0.75, 1.0)
@@ -36,12 +39,12 @@ def _table(rng: np.random.Generator, images: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def _bones(
-    rng: np.random.Generator, images: NDArray[np.uint8], looked_for: NDArray[np.bool_]
+    rng: np.random.Generator, images: NDArray[np.uint8], has_target: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
-    """Bright bones and black holes of air in some slices, in lumps of random size."""
+    """Adds bright bones and black cavities of random size to some slices."""
     count, _, size, _ = images.shape
     found = images.copy()
-    chosen = ~looked_for & (rng.random(count) < BONY)
+    chosen = ~has_target & (rng.random(count) < BONY)
     head = images > DARK
     lumps = [smooth_noise(rng, count, size, int(rng.integers(5, 12)), shared=0.5)[:, None] for _ in range(2)]
     limits = rng.uniform(0.3, 1.5, 2)

@@ -1,6 +1,6 @@
-"""Hospitals that exist nowhere: generated images as from scanners and annotators that no start has met.
+"""Generated hospitals, whose scanners and annotators differ from those that starts are trained on.
 
-A rehearsal on them says how a federation of so many hospitals of such sizes would go, and costs no privacy.
+A rehearsal on them estimates how a federation of hospitals of given sizes would go, and costs no privacy.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from silodp.cohorts.cohort import Cohort, Examples
 
-STREAM = 5  # keeps these random streams apart from the generators'
-BEYOND = 1.25  # so far the world's zoom may leave what the start was trained on
-CONTRAST = 1.0  # a world's grey values may be any map of the generator's, whatever the start has met
-REDRAWN = 0.04  # of the image's width: so far annotators may draw outlines inside or outside of ours
-OVERLOOKED = 0.5  # of what is looked for, the smallest first: so much annotators may leave out
-SCAN = 24  # slices of a patient: few patients of many slices each, as hospitals have
-FOR_TEST = 96  # images of each hospital
+STREAM = 5  # random stream, different from those of the generators
+BEYOND = 1.25  # factor by which the zoom may leave the range that starts are trained on
+CONTRAST = 1.0  # grey values may go through any curve, whatever the contrast that starts are trained on
+REDRAWN = 0.04  # of the width: how far annotators may draw outlines inside or outside of the true ones
+OVERLOOKED = 0.5  # largest share of targets, the smallest first, that annotators may leave out
+SCAN = 24  # slices of a patient: hospitals have few patients with many slices each
+FOR_TEST = 96  # test images of each hospital
 
 
 def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channels: int, seed: int) -> Cohort:
-    """A cohort of made-up images with training sets of these sizes, all in one world of its own.
+    """A cohort of generated images with training sets of these sizes.
 
-    Its scanners share a contrast and a zoom, and its annotators a habit, all drawn from `seed` and partly
-    beyond what starts are trained on: so that there is something to learn, and the same for all.
+    All hospitals share one contrast, zoom and habit of annotation, drawn from `seed` and partly beyond what
+    starts are trained on, so that there is something to learn that is the same for all.
     """
     from silodp.cohorts.cohort import Cohort, HospitalData
 
@@ -41,7 +41,7 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
     images, masks = draw_images(
         kind, SCAN * sum(map(sum, patients)), image_size, 10_000 + seed, lambda done, of: None, SCAN
     )
-    images, masks = _in_one_world(images, masks, kind, image_size, seed)
+    images, masks = _shift_domain(images, masks, kind, image_size, seed)
     targets = masks if kind.task == "segmentation" else masks.amax((1, 2, 3)).long()
     images = images.expand(-1, channels, -1, -1)
     members, first = [], 0
@@ -63,10 +63,10 @@ def _examples(images: Tensor, targets: Tensor) -> Examples:
     return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SCAN)
 
 
-def _in_one_world(
+def _shift_domain(
     images: Tensor, masks: Tensor, kind: Generated, size: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """(n, 1, size, size) bytes as this world's scanners show them, with its annotators' masks."""
+    """Applies one scanner and one habit of annotation to (n, 1, s, s) uint8 images and masks."""
     import torch
 
     rng = random_stream(seed, STREAM)
@@ -83,7 +83,7 @@ def _in_one_world(
     )
     chance = torch.Generator().manual_seed(int(rng.integers(2**62)))
     redrawn = rng.uniform(-REDRAWN, REDRAWN)
-    # One curve for the whole world: the same chance is drawn for every part of the images.
+    # One contrast curve for all: every chunk of images draws it from the same seed.
     curve = int(rng.integers(2**62))
     overlooked = rng.uniform(0, OVERLOOKED)
     seen, truth = [], []
@@ -98,7 +98,7 @@ def _in_one_world(
 
 
 def _overlook(masks: Tensor, share: float) -> Tensor:
-    """Masks without those of the smallest finds, so many of all that show one: annotators' idea of a find."""
+    """Masks without the smallest `share` of the targets, which these annotators overlook."""
     sizes = masks.flatten(1).sum(1).float()
     if not (sizes > 0).any():
         return masks
@@ -107,7 +107,7 @@ def _overlook(masks: Tensor, share: float) -> Tensor:
 
 
 def _redraw(masks: Tensor, pixels: float) -> Tensor:
-    """Outlines drawn so many pixels outside of ours, or inside where negative."""
+    """Masks dilated by so many pixels, or eroded where negative."""
     from torch.nn.functional import max_pool2d
 
     wide = 2 * round(abs(pixels)) + 1

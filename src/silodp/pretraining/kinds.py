@@ -1,4 +1,4 @@
-"""What a start can be made from: each kind of generated images is one record."""
+"""The kinds of generated images from which a start can be made."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from silodp.pretraining.shapes import draw_shapes
 if TYPE_CHECKING:
     from torch import Tensor
 
-SLICES = 8  # of a made-up patient, for starts: many patients teach more than many slices of each
+SLICES = 8  # of a generated patient, for starts: more patients teach more than more slices
 Drawn = tuple[NDArray[np.uint8], NDArray[np.uint8]]
-"""A patient's images and masks of what is looked for, both (n, 1, s, s); an image's class is whether it has
-any."""
+"""Images of a patient and masks of the target, (n, 1, s, s); the class is whether a mask is empty."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """One kind of made-up images.
+    """A kind of generated images.
 
     Attributes:
-        about: what they show, in words.
-        task: that a start from them is for.
-        drawn_at: pixels that they are drawn with, for pictures of 96; others in proportion.
-        draw: one patient, from (number, size, seed, slices).
-        style: how they are changed each time they are seen.
+        about: description.
+        task: of a start that is trained on them.
+        drawn_at: pixels at which images are drawn for a network that sees 96; in proportion for others.
+        draw: draws one patient from (number, size, seed, slices).
+        style: the augmentation in training.
     """
 
     about: str
@@ -54,7 +53,7 @@ def _pelvis(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
 
 
 def _head(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
-    # A scanner of its own for every patient.
+    # Every patient has another scanner.
     patient = Patient(number, number, slices, bleeding=bool(random_stream(seed, 4, number).random() < 0.6))
     images, labels, cover = draw_ct_with_bleed(patient, image_size=size, channels=1, seed=seed)
     masks = ((cover > 0.5) & (labels[:, None, None] > 0)).astype(np.uint8)[:, None]
@@ -106,7 +105,7 @@ GENERATED = {
         Style(any_way=True, contrast=0.5),
     ),
 }
-"""By name, as in `silodp pretrain NAME`; add one of your own here and it is known there."""
+"""By name, as in `silodp pretrain NAME`."""
 
 
 def generated(name: str) -> Generated:
@@ -125,12 +124,15 @@ def draw_images(
     on_drawn: Callable[[int, int], None],
     slices: int = SLICES,
 ) -> tuple[Tensor, Tensor]:
-    """At least `images` bytes (n, 1, s, s), patient after patient, and their masks; on all cores.
+    """Draws `images` or more images, patient after patient, and their masks; uses all cores.
 
     Args:
-        image_size: that the network will see; drawn larger where the style zooms in.
-        on_drawn: told how many patients of how many are drawn.
+        image_size: that the network will see; images are drawn larger where the style zooms in.
+        on_drawn: called with the number of patients drawn and of all patients.
         slices: of each patient.
+
+    Returns:
+        Images and masks, both (n, 1, s, s) uint8 on the CPU.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Domain randomisation: every generated image is seen in another geometry, contrast and scanner each time.
+"""Domain randomisation: each time an image is used it gets another geometry, contrast and scanner.
 
-Random contrasts, wide of the real ones, teach a network shapes instead of grey values (Billot et al. 2023,
-SynthSeg), which is what lets it read real images without having seen any.
+Random contrasts, far from real ones, teach a network shapes instead of grey values (Billot et al. 2023,
+SynthSeg), so that it generalises to real images without training on any.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ KNOTS = 9  # of a random map of grey values
 
 @dataclass(frozen=True)
 class Style:
-    """How far images are changed; ranges are uniform, that of `zoom` in its logarithm.
+    """Ranges of the changes, drawn uniformly (`zoom` uniformly in its logarithm).
 
     Attributes:
         zoom: above 1 shows less of the image, larger.
-        on_target: whether the middle is the target's, else the image's; either is shifted by `shift`.
-        shift: standard deviation, in half image widths of the result.
-        turn: degrees to either side.
-        any_way: whether quarter turns are drawn, too, as of files in unknown orientation.
-        stretch: how much wider or narrower, in its logarithm to either side.
-        wobble: of the elastic deformation, in half image widths.
-        contrast: how far the map of grey values may leave the identity, 0 to 1.
-        one_contrast: whether all images share that map, as from one kind of scanner.
-        texture: standard deviation of multiplied smooth noise.
-        drift: of a slow multiplied field.
-        noise: standard deviation of added noise.
-        dark: whether beyond the image's edge it is black; else the edge goes on.
+        on_target: whether to centre on the target instead of the image, before `shift`.
+        shift: standard deviation, in half widths of the result.
+        turn: largest rotation in degrees.
+        any_way: whether to add random quarter turns, as for files of unknown orientation.
+        stretch: largest logarithm of the change of aspect.
+        wobble: amplitude of the elastic deformation, in half image widths.
+        contrast: how far the curve of grey values may leave the identity, 0 to 1.
+        one_contrast: whether all images share that curve, as from one kind of scanner.
+        texture: standard deviation of multiplicative smooth noise.
+        drift: amplitude of a slowly varying multiplicative field.
+        noise: standard deviation of additive noise.
+        dark: whether it is black beyond the edge of the image; otherwise the edge is repeated.
     """
 
     zoom: Range = (0.8, 1.3)
@@ -60,10 +60,17 @@ def randomise(
     chance: torch.Generator,
     of_contrast: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """New images (n, c, size, size) in −1…1 from (n, c, h, w) in 0…1, and the masks that go with them.
+    """Changes images and masks at random; nothing is changed in place.
 
-    All on the images' device, from `chance`, which must be on it as well; nothing is changed in place.
-    `of_contrast`: chance of its own for the maps of grey values.
+    Args:
+        images: (n, c, h, w) in 0…1.
+        masks: (n, m, h, w).
+        size: height and width of the result.
+        chance: generator on the device of the images.
+        of_contrast: another generator for the curves of grey values; default: `chance`.
+
+    Returns:
+        Images (n, c, size, size) in −1…1 and masks (n, m, size, size) of 0 and 1, as float32 on that device.
     """
     grid = _grid(images, masks, style, size, chance)
     edge = "zeros" if style.dark else "border"
@@ -79,10 +86,10 @@ def _uniform(images: Tensor, chance: torch.Generator, low: float = 0.0, high: fl
 
 
 def _smooth(images: Tensor, cells: int, chance: torch.Generator, fields: int = 1) -> Tensor:
-    """(n, fields, h, w) of smooth noise with mean 0 and variance about 1."""
+    """Smooth noise (n, fields, h, w) with mean 0 and variance about 1."""
     coarse = torch.randn(len(images), fields, cells, cells, generator=chance, device=images.device)
     fine = interpolate(coarse, size=images.shape[-2:], mode="bicubic", align_corners=False)
-    return fine / 0.75  # interpolation takes some of the variance
+    return fine / 0.75  # interpolation reduces the variance
 
 
 def _grid(images: Tensor, masks: Tensor, style: Style, size: int, chance: torch.Generator) -> Tensor:
@@ -112,7 +119,7 @@ def _grid(images: Tensor, masks: Tensor, style: Style, size: int, chance: torch.
 
 
 def _middles(masks: Tensor) -> Tensor:
-    """(n, 2, 1, 1): the centre of each image's masks, x and y in −1…1; 0 where they are empty."""
+    """Centres of the masks, (n, 2, 1, 1): x and y in −1…1, 0 for empty masks."""
     cover = masks.float().amax(1)
     height, width = cover.shape[-2:]
     x = (torch.arange(width, device=masks.device) + 0.5) * 2 / width - 1
@@ -123,7 +130,7 @@ def _middles(masks: Tensor) -> Tensor:
 
 
 def _scanned(images: Tensor, style: Style, chance: torch.Generator, of_contrast: torch.Generator) -> Tensor:
-    """Another contrast, texture, sharpness, drift, noise and display window for each image."""
+    """Changes contrast, texture, sharpness, drift, noise and display window of each image."""
     seen = _mapped(images.clamp(0, 1), style, of_contrast)
     for cells in (10, 24):
         seen = seen * (1 + style.texture * _uniform(images, chance) ** 2 * _smooth(images, cells, chance))
@@ -139,12 +146,12 @@ def _scanned(images: Tensor, style: Style, chance: torch.Generator, of_contrast:
 
 
 def _mapped(images: Tensor, style: Style, chance: torch.Generator) -> Tensor:
-    """Grey values through a random curve: mostly rising, sometimes not, between the identity and anything."""
+    """Applies a random curve to grey values, between the identity and any curve, mostly rising."""
     count, device = 1 if style.one_contrast else len(images), images.device
     steps = torch.rand(count, KNOTS, generator=chance, device=device) ** 2
     rising = steps.cumsum(1) / steps.sum(1, keepdim=True)
     anything = torch.rand(count, KNOTS, generator=chance, device=device)
-    share = torch.rand(count, 1, generator=chance, device=device) ** 3  # few are far from rising
+    share = torch.rand(count, 1, generator=chance, device=device) ** 3  # few curves fall
     line = torch.linspace(0, 1, KNOTS, device=device)
     much = style.contrast * torch.rand(count, 1, generator=chance, device=device)
     curve = (line + much * ((1 - share) * rising + share * anything - line)).expand(len(images), -1)

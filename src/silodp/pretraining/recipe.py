@@ -1,4 +1,4 @@
-"""How a start is made: trained on generated images, each seen in a new disguise every time."""
+"""Trains a start on generated images, with new random augmentation each time."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 OnStep = Callable[[str, int, int], None]
-"""Told what is going on, and how far it is."""
+"""Called with (stage, done, total)."""
 
-HELD_OUT = 0.05  # of the patients, for the figure in the start's card
-WARM_UP = 0.2  # of the steps
-SEEN = 4  # pixels of what is looked for, for an image to be of its class
-RARE = 5.0  # how much more a place counts that shows it, since few do
+HELD_OUT = 0.05  # share of the patients, for the test in the start's card
+WARM_UP = 0.2  # share of the steps
+VISIBLE = 4  # pixels of the target from which on an image is of its class
+RARE = 5.0  # weight of locations that show the target, since few do
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a start follows from.
+    """Everything that determines a start.
 
     Attributes:
         kind: of generated images, which have a task.
-        model: the network's settings.
-        channels: of its images; several are all alike.
-        image_size: pixels that the network sees.
-        images: how many are drawn; each is seen many times.
-        steps: of AdamW, with one rise and fall of the learning rate.
+        model: settings of the network.
+        channels: of its images; all are equal.
+        image_size: height and width that the network sees.
+        images: how many are drawn; each is used many times.
+        steps: of AdamW with a one-cycle learning rate.
         batch_size: images in a step.
-        learning_rate: at its highest.
-        seed: of all chance.
+        learning_rate: the peak.
+        seed: of all random numbers.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Recipe:
     seed: int = 0
 
     def about(self) -> dict[str, Any]:
-        """For the start's file and card."""
+        """What the start's file and card say about it."""
         own = {name: value for name, value in vars(self).items() if name != "model"}
         made = {"made_from": generated(self.kind).about, "task": generated(self.kind).task}
         return {"origin": "generated", **made, **own} | {
@@ -64,14 +64,17 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A trained start, and what it scores on generated images that it has not seen, in new disguises."""
+    """A trained start and its metrics on held-out generated images, which are augmented, too."""
 
     network: nn.Module
     held_out: dict[str, float] = field(default_factory=dict)
 
 
 def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretrained:
-    """Draws the images, trains the network on `device`, and tries it on held-out ones."""
+    """Draws the images, trains the network on `device`, and tests it on held-out images.
+
+    The network of the result is on the CPU, in float32.
+    """
     import torch
 
     from silodp.models import build_model
@@ -83,8 +86,8 @@ def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretraine
     images, masks = images.expand(-1, recipe.channels, -1, -1).to(device), masks.to(device)
     kept = max(1, round(len(images) * (1 - HELD_OUT)))
     network = build_model(recipe.model, recipe.channels, outputs, recipe.seed).to(device)
-    lesson = Lesson(network, task)
-    optimizer = torch.optim.AdamW(lesson.parameters(), recipe.learning_rate)
+    objective = Objective(network, task)
+    optimizer = torch.optim.AdamW(objective.parameters(), recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=WARM_UP
     )
@@ -94,7 +97,7 @@ def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretraine
         index = torch.randint(kept, (recipe.batch_size,), generator=chance, device=device)
         seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, chance)
         optimizer.zero_grad(set_to_none=True)
-        lesson.loss(seen, found).backward()  # type: ignore[no-untyped-call]
+        objective.loss(seen, found).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         if step % 20 == 0 or step == recipe.steps:
@@ -105,63 +108,53 @@ def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretraine
     with torch.no_grad():
         for index in torch.split(torch.arange(kept, len(images), device=device), 64):
             seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, chance)
-            answers.append(lesson.logits(seen).cpu())
-            truths.append(lesson.targets(found).cpu())
+            answers.append(objective.outputs(seen)[0].cpu())
+            truths.append(objective.targets(found).cpu())
     held_out = task.quick_metrics(torch.cat(answers), torch.cat(truths)) if answers else {}
     return Pretrained(network.cpu().float(), held_out)
 
 
-class Lesson:
-    """What a network is taught: the task itself, and to classify also where the reason is.
+class Objective:
+    """The task's own loss and, for classification with a ResNet, an auxiliary loss on where the target is.
 
-    A class alone hardly says which few of ten thousand pixels it is about; the generator knows them, so a
-    layer on the network's last maps, which is thrown away afterwards, learns to point at them.
+    A class says little about which few of ten thousand pixels it depends on. The generator knows them, so an
+    extra layer on the last feature maps, which is discarded afterwards, learns to locate them.
     """
 
     def __init__(self, network: nn.Module, task: Task) -> None:
         from torch import nn
 
         self.network, self.task = network, task
-        self.pointer: nn.Conv2d | None = None
+        self.locator: nn.Conv2d | None = None
         if isinstance(network, ResNet):
             device = network.head.weight.device
-            self.pointer = nn.Conv2d(network.head.in_features, 1, 1).to(device)
+            self.locator = nn.Conv2d(network.head.in_features, 1, 1).to(device)
 
     def parameters(self) -> list[nn.Parameter]:
-        return [*self.network.parameters(), *(self.pointer.parameters() if self.pointer else ())]
+        return [*self.network.parameters(), *(self.locator.parameters() if self.locator else ())]
 
     def targets(self, masks: Tensor) -> Tensor:
-        """The masks themselves, or (n,) whether an image shows any of what is looked for."""
-        return masks if self.task.target == "mask" else (masks.sum((1, 2, 3)) >= SEEN).long()
+        """The masks themselves, or (n,) classes: whether an image shows the target."""
+        return masks if self.task.target == "mask" else (masks.sum((1, 2, 3)) >= VISIBLE).long()
 
-    def logits(self, images: Tensor) -> Tensor:
-        """In single precision; on a GPU computed in bfloat16 where autocast allows."""
-        with _autocast(images):
-            return self.network(_channels_last(images)).float()  # type: ignore[no-any-return]
+    def outputs(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits of the task, and of the location if it is learnt; float32, in bfloat16 autocast on a GPU."""
+        import torch
+
+        device = images.device.type
+        images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            if self.locator is None or not isinstance(self.network, ResNet):
+                return self.network(images).float(), None
+            maps = self.network.maps(images)
+            return self.network.classify(maps).float(), self.locator(maps).float()
 
     def loss(self, images: Tensor, masks: Tensor) -> Tensor:
-        if self.pointer is None or not isinstance(self.network, ResNet):
-            return self.task.loss(self.logits(images), self.targets(masks))
         from torch.nn.functional import adaptive_max_pool2d, binary_cross_entropy_with_logits
 
-        with _autocast(images):
-            maps = self.network.maps(_channels_last(images))
-            logits, pointed = self.network.classify(maps).float(), self.pointer(maps).float()
-        where = adaptive_max_pool2d(masks, pointed.shape[-2:])
-        rare = pointed.new_tensor(RARE)
-        return self.task.loss(logits, self.targets(masks)) + binary_cross_entropy_with_logits(
-            pointed, where, pos_weight=rare
-        )
-
-
-def _autocast(images: Tensor) -> torch.autocast:
-    import torch
-
-    device = images.device.type
-    return torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    import torch
-
-    return images.contiguous(memory_format=torch.channels_last)
+        logits, located = self.outputs(images)
+        loss = self.task.loss(logits, self.targets(masks))
+        if located is None:
+            return loss
+        where, weight = adaptive_max_pool2d(masks, located.shape[-2:]), located.new_tensor(RARE)
+        return loss + binary_cross_entropy_with_logits(located, where, pos_weight=weight)

@@ -1,4 +1,4 @@
-"""Random anatomies: bodies with organs of any shape and grey, for starts where no generator knows the organ.
+"""Random anatomies: bodies with organs of any shape and grey, for organs without a generator of their own.
 
 The target is the organ in the middle; half of the images have a small lesion in it, which is their class.
 """
@@ -22,12 +22,12 @@ from silodp.cohorts.synthetic import (
     wobble,
 )
 
-STREAM = 3  # keeps these random streams apart from the other generators'
+STREAM = 3  # random stream, different from those of the other generators
 Picture = NDArray[np.uint8]
 
 
 def draw_shapes(number: int, *, image_size: int, seed: int) -> tuple[Picture, Picture, Picture]:
-    """One image, the mask of its target, and that of its lesion, empty in half: each (1, size, size)."""
+    """An image, the mask of its target and that of its lesion (often empty): each (1, size, size) uint8."""
     rng = random_stream(seed, STREAM, number)
     x, y = grid(image_size)
     x, y = turned(x, y, rng.uniform(-np.pi, np.pi))
@@ -61,7 +61,7 @@ def draw_shapes(number: int, *, image_size: int, seed: int) -> tuple[Picture, Pi
 def _blob(
     rng: np.random.Generator, x: Array, y: Array, cx: float, cy: float, radius: float, rough: float
 ) -> Array:
-    """Rough signed distance, (1, h, w), to the edge of something roundish."""
+    """Approximate signed distance, (1, h, w), to the outline of a round shape."""
     a, b = radius * np.exp(rng.uniform(-0.35, 0.35)), radius * np.exp(rng.uniform(-0.35, 0.35))
     theta = np.arctan2(y - np.float32(cy), x - np.float32(cx))
     outline = wobble(rng, theta, (1, 2, 3, 4, 5), rough)
@@ -70,7 +70,7 @@ def _blob(
 
 
 def _tissue(rng: np.random.Generator, size: int) -> Array:
-    """A grey with lumps."""
+    """A grey level with smooth variations."""
     cells = int(rng.integers(4, 24))
     field: Array = np.float32(rng.uniform(0, 1)) + np.float32(rng.uniform(0, 0.15)) * smooth_noise(
         rng, 1, size, cells

@@ -1,4 +1,4 @@
-"""The page that a person looks at: a run, or several side by side, as one HTML file."""
+"""A run, or several side by side, as one HTML page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["make_report"]
 
 
 def __getattr__(name: str) -> Any:
-    """Only when it is asked for: live pages take frame and charts from this room, and need no PyTorch."""
+    """Imports `make_report` on first use: live pages use frame and charts of this package without PyTorch."""
     if name != "make_report":
         raise AttributeError(f"module 'silodp.report' has no attribute {name!r}")
     from silodp.report.page import make_report

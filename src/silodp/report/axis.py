@@ -1,6 +1,6 @@
-"""The scale of a chart: how far it reaches, and the round numbers that are written beside it.
+"""The axes of a chart: their ranges and ticks.
 
-However near to each other the values lie, a scale is long enough to have two numbers that read differently.
+However close the values are, an axis is long enough for two ticks with different labels.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-LEAST_DECADES = 0.3  # a logarithmic scale spans a factor of two, and a little room, at least
+LEAST_DECADES = 0.3  # a logarithmic axis spans at least a factor of two
 MOST_TICKS = 6
-# Of the closest steps two lie in every stretch of LEAST_DECADES; the first row with few enough is taken.
+# The first row that gives few enough ticks is taken; the finest has two ticks in any LEAST_DECADES.
 LOG_STEPS = ((1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From where to where, in logarithms to base ten on a logarithmic scale; ticks are values in any case."""
+    """A range, in decimal logarithms if the axis is logarithmic, and ticks as plain values."""
 
     low: float
     high: float
@@ -24,25 +24,25 @@ class Axis:
     is_log: bool = False
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+        """Position of a value along the axis, from 0 to 1."""
         place = math.log10(value) if self.is_log else value
         return min(1.0, max(0.0, (place - self.low) / (self.high - self.low)))
 
 
 def linear_axis(low: float, high: float, *, whole: bool = False) -> Axis:
-    """Around these values and nought, with round numbers at both ends."""
+    """An axis over these values and 0 that ends at round numbers."""
     low, high = min(0.0, low), max(0.0, high)
     found = _locate(low, high if high > low else 1.0, whole)
     return Axis(found[0], found[-1], tuple(found))
 
 
 def fixed_axis(low: float, high: float) -> Axis:
-    """From here to there exactly."""
+    """An axis over exactly this range."""
     return Axis(low, high, _within(low, high, whole=False))
 
 
 def log_axis(low: float, high: float, *, room_above: bool = False) -> Axis:
-    """Around these values, all above nought; with room for a line of text at the top where asked for."""
+    """A logarithmic axis over positive values, with space for a line of text at the top if wanted."""
     first, last = _widened(math.log10(low), math.log10(high), LEAST_DECADES)
     first, last = first - (last - first) * 0.08, last + (last - first) * 0.08
     last += (last - first) * 0.06 * room_above
@@ -56,7 +56,7 @@ def log_axis(low: float, high: float, *, room_above: bool = False) -> Axis:
 
 
 def round_axis(first: float, last: float) -> Axis:
-    """Along rounds, which are whole and begin with the first, not with 0."""
+    """An axis of rounds: whole numbers that begin with the first round, not with 0."""
     ticks = _within(first, last, whole=True)
     if first not in ticks:
         near = (last - first) / 12
@@ -65,7 +65,7 @@ def round_axis(first: float, last: float) -> Axis:
 
 
 def number(value: float) -> str:
-    """A number as people read it."""
+    """A number as a label."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{value:.3g}"
@@ -84,6 +84,6 @@ def _within(low: float, high: float, whole: bool) -> tuple[float, ...]:
 
 
 def _widened(low: float, high: float, least: float) -> tuple[float, float]:
-    """The range, or what is shorter than `least`: so much around its middle."""
+    """The range, extended around its middle to `least` if it is shorter."""
     middle = (low + high) / 2
     return (low, high) if high - low >= least else (middle - least / 2, middle + least / 2)

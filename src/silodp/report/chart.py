@@ -1,7 +1,7 @@
-"""A line chart as a small inline SVG: drawn for the width of a phone, coloured by the page's style sheet.
+"""A line chart as a small inline SVG, sized for a phone and coloured by the style sheet of the page.
 
-Text stays text, so that it can be read aloud, searched and printed; a point tells its value when pointed at.
-Nothing is drawn where a value is missing: a line has a gap there.
+Text stays text, for screen readers, search and printing; points have their values as tooltips. A line has a
+gap where a value is missing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from silodp.report.axis import Axis, fixed_axis, linear_axis, log_axis, number, 
 
 WIDTH, HEIGHT = 360, 220
 TOP, BOTTOM = 22, 38
-LETTER = 6.6  # width of a letter, at most, in units of the drawing
-LABEL = 13  # least distance of two labels
-MOST_MARKED = 24  # points of a line that get a dot each
-BEYOND = 1e100  # no axis is that long; infinity and NaN are not below it either
-STYLES = 7  # colours and dashes that the style sheet knows
+LETTER = 6.6  # upper bound of a letter's width, in units of the drawing
+LABEL = 13  # smallest distance between two labels
+MOST_MARKED = 24  # points of a line with a dot each
+BEYOND = 1e100  # larger values are not drawn, nor infinity and NaN
+STYLES = 7  # colours and dashes in the style sheet
 
 Point = tuple[float, float | None]
 
@@ -30,12 +30,12 @@ class Line:
     """One line of a chart.
 
     Attributes:
-        name: what it shows, in the legend and for those who hear the page.
+        name: in the legend and for screen readers.
         points: (x, y) in order of x; None where there is no value.
-        kind: bold lines have a colour and a label; faint ones are the many behind; a reference is to compare.
-        style: which colour and dash a bold line has.
-        label: written at its end.
-        hint: told when it is pointed at; default: the name.
+        kind: bold lines have a colour and a label; faint ones are behind; a reference is for comparison.
+        style: colour and dashes of a bold line.
+        label: at the end of the line.
+        hint: tooltip; default: the name.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn.
+    """The content of a chart.
 
     Attributes:
-        title: what it shows, in plain words.
+        title: in plain words.
         about: how to read it, and which direction is better.
         levels: (value, label) of horizontal lines, such as a budget.
     """
@@ -73,17 +73,17 @@ class Chart:
 
     @property
     def legend(self) -> list[Line]:
-        """One entry a name."""
+        """One line for each name."""
         return list({line.name: line for line in self.lines}.values())
 
 
 def known(points: Iterable[tuple[float, object]]) -> tuple[Point, ...]:
-    """Points with None in place of what is no number that can be drawn."""
+    """The points with None in place of everything that is not a finite number."""
     return tuple((x, float(y) if isinstance(y, int | float) and abs(y) < BEYOND else None) for x, y in points)
 
 
 def is_empty(chart: Chart) -> bool:
-    """Whether nothing of it could be drawn."""
+    """Whether there is nothing to draw."""
     lines = [line for line in chart.lines if line.kind != "reference"]
     return not any(_usable(y, chart) for line in lines for _, y in line.points)
 
@@ -92,33 +92,33 @@ def draw(chart: Chart) -> Markup:
     """The chart as an <svg>; it must not be empty."""
     plot = _Plot.of(chart)
     parts = [*_grid(plot, chart)]
-    order = {"reference": 0, "faint": 1, "bold": 2}  # the boldest lies on top
+    order = {"reference": 0, "faint": 1, "bold": 2}  # bold lines on top
     for line in sorted(chart.lines, key=lambda line: order[line.kind]):
         parts += _line(plot, line, chart)
     parts += _labels(plot, chart)
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        WIDTH, HEIGHT, spoken(chart), Markup("").join(parts)
+        WIDTH, HEIGHT, describe(chart), Markup("").join(parts)
     )
 
 
-def spoken(chart: Chart) -> str:
-    """What the chart shows, for those who cannot see it: the ends of its bold lines."""
-    told = []
+def describe(chart: Chart) -> str:
+    """Text for screen readers: first and last values of the bold lines, and the levels."""
+    parts = []
     for line in chart.lines:
         values = [(x, y) for x, y in line.points if y is not None and _usable(y, chart)]
         if line.kind == "bold" and values:
             (first, start), (last, end) = values[0], values[-1]
-            told.append(
+            parts.append(
                 f"{line.name}: from {number(start)} at {chart.x_label} {number(first)} "
                 f"to {number(end)} at {chart.x_label} {number(last)}"
             )
-    told += [f"{label}: {number(value)}" for value, label in chart.levels]
-    return f"{chart.title}. " + "; ".join(told)
+    parts += [f"{label}: {number(value)}" for value, label in chart.levels]
+    return f"{chart.title}. " + "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class _Plot:
-    """Where a value lies on the drawing."""
+    """Maps values to places in the drawing."""
 
     left: float
     right: float
@@ -194,7 +194,7 @@ def _line(plot: _Plot, line: Line, chart: Chart) -> Iterable[Markup]:
 
 
 def _labels(plot: _Plot, chart: Chart) -> Iterable[Markup]:
-    """Levels with their labels on top of all; each label beside the end of its line, none over another."""
+    """Levels with their labels, and the labels at the ends of lines, which do not overlap."""
     for value, label in chart.levels:
         if _usable(value, chart):
             height = plot.y(value)
@@ -212,7 +212,7 @@ def _labels(plot: _Plot, chart: Chart) -> Iterable[Markup]:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Sorted places, at least LABEL from each other and none below the axis."""
+    """The sorted places moved apart to a distance of LABEL or more, none below the axis."""
     moved: list[float] = []
     for place in places:
         moved.append(max(place, moved[-1] + LABEL) if moved else place)
@@ -224,7 +224,7 @@ def _apart(places: Sequence[float]) -> list[float]:
 
 
 def swatch(line: Line) -> Markup:
-    """A piece of a line for the legend."""
+    """A short line for the legend."""
     return Markup(
         '<svg class="swatch" viewBox="0 0 30 10" aria-hidden="true"><path class="line {}" d="M1 5H29"/></svg>'
     ).format(line.css)

@@ -1,6 +1,6 @@
 """A contact sheet: a few images of every hospital on one page, with classes or masks marked.
 
-The page may be shown to others, so it names hospitals and classes, but neither patients nor files.
+It names hospitals and classes, but neither patients nor files, since it may be shown to others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from silodp.cohorts.partition import Placement
     from silodp.cohorts.store import Store
 
-STREAM = 6  # of random numbers, apart from those of cohorts
-LARGEST = 256  # pixels of a picture's longer side
+STREAM = 6  # random stream, different from those of cohorts
+LARGEST = 256  # pixels of the longer side of a picture
 MOST_EACH = 64
 MOST_HOSPITALS = 40
 MOST_COUNTED = 12  # classes whose images are counted for every hospital
@@ -38,7 +38,7 @@ TITLE = "Contact sheet"
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is on it: sentences before the pictures, the pictures by hospital, sentences after them."""
+    """Its content: sentences before the pictures, pictures by hospital, sentences after them."""
 
     facts: tuple[str, ...]
     gallery: Gallery
@@ -50,14 +50,14 @@ def write_contact_sheet(
 ) -> None:
     """Writes a page (.html) or a picture (.png) with up to `each` images of every hospital.
 
-    Only the pixels of these images are read.
+    Only the pixels of these images are read from the store.
 
     Args:
         store: the decoded images.
-        placement: who holds which; None puts all of them together.
-        out: where to; its folder is made.
-        each: images a hospital.
-        seed: of the choice of images.
+        placement: images by hospital and part; None: one group of all images.
+        out: the file; its folder is created.
+        each: images of a hospital.
+        seed: for the choice of images.
     """
     suffix = out.suffix.lower()
     if suffix not in (".html", ".png"):
@@ -80,7 +80,7 @@ def write_contact_sheet(
 
 
 def compose(store: Store, placement: Placement | None, each: int, seed: int) -> Sheet:
-    """Chooses images and says what they are."""
+    """Chooses images and describes them."""
     named = any(row.hospital is not None for row in store.rows)
     hospitals: Sequence[str] = ["all hospitals together" if named else "no hospital named"]
     hospital = np.zeros(len(store.rows), dtype=np.int64)
@@ -125,7 +125,7 @@ def _picture(store: Store, index: int, names: Sequence[str], part: int, hospital
 
 
 def _class_names(store: Store) -> list[str]:
-    """Of the classes or of the masks, by number where nobody has named them."""
+    """Names of classes or masks, with numbers for those without a name."""
     kind = "mask" if store.labels is None else "class"
     names = [class_name(_clean(name), kind) for name in store.classes]
     unnamed = range(len(names), store.targets.shape[1] if store.labels is None else 0)
@@ -171,7 +171,7 @@ def _shares(names: Sequence[str], numbers: Sequence[int]) -> str:
 def _choose(
     labels: dict[int, int], patients: dict[int, str | None], each: int, random: np.random.Generator
 ) -> list[int]:
-    """Images at random: from each class in turn, and of another patient as long as there is one."""
+    """Random images from each class in turn, of different patients as far as possible."""
     turn = {label: place for place, label in enumerate(random.permutation(sorted(set(labels.values()))))}
     seen: Counter[Any] = Counter()
     shuffled = []
@@ -194,5 +194,5 @@ def _sentences(lines: Sequence[str], store: Store) -> tuple[str, ...]:
 
 
 def _clean(text: str) -> str:
-    """Without characters that cannot be seen, such as those that turn the direction of writing."""
+    """The text without invisible characters, such as those that change the writing direction."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,4 +1,4 @@
-"""A contact sheet as one picture, by Matplotlib: text, then a mosaic of images a hospital, then text."""
+"""A contact sheet as one picture by Matplotlib: text, a mosaic of images for each hospital, text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAP = 12  # pixels between images
 
 
 def as_png(title: str, facts: Sequence[str], gallery: Gallery, notes: Sequence[str]) -> bytes:
-    """The picture. Names are text whatever they hold; a letter that the font lacks is a box."""
+    """The contact sheet as PNG; names are never parsed as markup."""
     from matplotlib.figure import Figure
 
     above, below = _lines(facts), _lines([*notes, WARNING])
@@ -77,7 +77,7 @@ def _short(text: str, most: int) -> str:
 
 
 def _write(axes: Any, lines: Sequence[str], *, size: float = 10, down: float = 0) -> None:
-    """Lines at the left, so many lines below the top."""
+    """Writes lines at the left, `down` lines below the top."""
     axes.annotate(
         "\n".join(lines), (0, 1), (0, -down * LINE * 72), xycoords="axes fraction",
         textcoords="offset points", va="top", fontsize=size, linespacing=1.3, parse_math=False,
@@ -97,7 +97,7 @@ def _draw_legend(axes: Any, gallery: Gallery) -> None:
 
 
 def _mosaic(block: Block, columns: int, wide: int, high: int) -> NDArray[np.uint8]:
-    """A hospital's images on white, row by row, with room for captions below each."""
+    """The images of a hospital in rows on white, with space for captions."""
     rows = -(-len(block.pictures) // columns)
     mosaic = np.full((max(1, rows * high), columns * wide, 3), 255, np.uint8)
     for number, one in enumerate(block.pictures):

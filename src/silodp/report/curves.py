@@ -1,4 +1,4 @@
-"""Which charts a page has: the rounds of one run, several runs in one chart each, images one by one."""
+"""The charts of a page: rounds of a run, several runs in one chart, single images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from silodp.report.reading import Run
     from silodp.settings import BudgetSettings
 
-WIDE = 20  # from so many times the smallest value on, a logarithmic scale is easier to read
+WIDE = 20  # ratio of largest to smallest value from which on the scale is logarithmic
 
 
 def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
-    """The rounds of a run, and a sentence for each curve that cannot be drawn."""
+    """Charts over the rounds of a run, and a sentence for each that cannot be drawn."""
     charts, missing = [], []
     for chart, without in (
         (_headline(run), _no_headline(run)),
@@ -47,7 +47,7 @@ def _headline(run: Run) -> Chart:
 def headline_chart(
     headline: str, mean: tuple[Point, ...], hospitals: Mapping[str, tuple[Point, ...]]
 ) -> Chart:
-    """A metric on validation images over rounds: the mean, and each hospital's behind it."""
+    """A validation metric over rounds: the mean, and each hospital in the background."""
     faint = [Line("each hospital", points, "faint", hint=name) for name, points in hospitals.items()]
     lines = (*faint, _single("mean over hospitals", mean))
     return _metric_chart(headline, "How well the model does: {} on validation images", lines)
@@ -112,7 +112,7 @@ def _clip_bound(run: Run) -> Chart:
 
 
 def epsilon_chart(run: Run) -> Chart | None:
-    """Both ε over rounds, with the budget where it is one of this picture's; None where there is nothing."""
+    """Both ε over rounds, with the budget if it is of the same kind; None if there is nothing to draw."""
     statement = run.statement
     if statement is None:
         return None
@@ -136,8 +136,8 @@ def spending_chart(
     Args:
         rounds: (round, ε for a hospital, ε for an intermediary); None or infinite: no guarantee.
         delta: of these ε.
-        limit: drawn where it is of the same kind.
-        withdrawn: whether an intermediary has no ε of its own.
+        limit: the budget; drawn if it has the same neighbours and δ.
+        withdrawn: whether the intermediary has no ε.
     """
     lines = [
         Line(
@@ -156,7 +156,7 @@ def spending_chart(
             else "one hospital, not split: the same for an intermediary"
         )
         lines = [Line(why, lines[0].points, label=lines[0].label)]
-    # The picture is of add-or-remove neighbours at the run's δ; another budget has no place in it.
+    # The chart is for add-or-remove neighbours at the run's δ; other budgets do not compare.
     fits = limit and (limit.neighbours, limit.delta or delta) == ("add-or-remove", delta)
     levels = ((limit.epsilon, f"budget for one {limit.unit}: {limit.epsilon:,g}"),) if limit and fits else ()
     chart = Chart(
@@ -171,7 +171,7 @@ def spending_chart(
 
 
 def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Metric and both ε of several runs; runs of another task have a chart of their own."""
+    """Metric and both ε of several runs, with one chart of the metric for each task."""
     charts = []
     for headline in dict.fromkeys(run.headline for run in runs):
         lines = _of_runs(runs, [(run, _validation(run)) for run in runs if run.headline == headline])
@@ -195,7 +195,7 @@ def comparison_charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def reach_chart(images: Sequence[ImageScore]) -> Chart:
-    """Which share of images reaches how much, in each hospital and altogether."""
+    """The share of images that reach a score, for each hospital and for all."""
     key = next(iter(images[0].values))
     what, values = metric(key), defaultdict[str, list[float]](list)
     for image in images:
@@ -215,7 +215,7 @@ def reach_chart(images: Sequence[ImageScore]) -> Chart:
 
 
 def _reached(values: Sequence[float]) -> tuple[Point, ...]:
-    """Steps down from 1, at every value; nothing where one is not defined."""
+    """The share of values ≥ x over x as steps; empty where a value is undefined."""
     if not all(map(isfinite, values)):
         return ()
     points = [(0.0, 1.0)]
@@ -225,7 +225,7 @@ def _reached(values: Sequence[float]) -> tuple[Point, ...]:
 
 
 def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, tuple[Point, ...]]]) -> tuple[Line, ...]:
-    """A line a run, which has the same colour in every chart."""
+    """A line for each run, with the same colour in every chart."""
     return tuple(
         Line(f"{run.label} {run.name}", points, style=runs.index(run), label=run.label)
         for run, points in lines
@@ -234,13 +234,13 @@ def _of_runs(runs: Sequence[Run], lines: Iterable[tuple[Run, tuple[Point, ...]]]
 
 
 def _single(name: str, points: tuple[Point, ...]) -> Line:
-    """A line that has the last value at its end."""
+    """A line labelled with its last value."""
     values = [y for _, y in points if y is not None]
     return Line(name, points, label=_short(values[-1]) if values else "")
 
 
 def _short(value: float) -> str:
-    """Three digits, or as many as fit beside the end of a line: 0.0068, not 0.00684."""
+    """Three digits, or fewer where the text would be too long: 0.0068, not 0.00684."""
     texts = (f"{value:.{digits}g}" for digits in (3, 2, 1))
     return next((text for text in texts if len(text) <= 6), f"{value:.0e}")
 
@@ -250,7 +250,7 @@ def _over_rounds(run: Run, of: Callable[[RoundRecord], float | None]) -> tuple[P
 
 
 def _validation(run: Run, hospital: str | None = None) -> tuple[Point, ...]:
-    """The headline metric of a hospital, or the mean over all."""
+    """The headline metric of a hospital, or its mean over all hospitals."""
 
     def of(record: RoundRecord) -> float | None:
         found = record["validation"]

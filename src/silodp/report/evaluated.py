@@ -1,4 +1,4 @@
-"""The page of a run's model on new labelled images: the same frame, words and tables as the run's own."""
+"""The page of a model on new labelled images, in the same frame and with the same tables as that of a run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SHOWN = ("metrics on the new images, by hospital and image by image", "names of 
 
 
 def compose_evaluation(run: Run, found: Evaluation, *, best: bool = False, images: bool = False) -> Page:
-    """The page of an evaluation that scored every image.
+    """The page of an evaluation with scores of single images.
 
     Args:
-        run: whose model it was.
-        found: what it scored.
-        best: whether it was the model best in validation.
-        images: whether the page may show images, which are patients'.
+        run: the run of the model.
+        found: the evaluation.
+        best: whether the model was the best one in validation, not the last.
+        images: whether to show images, which are of patients.
     """
     test, data = found.test, f"«{found.cohort.name}»"
     count, patients = tested_on(test)
@@ -70,7 +70,7 @@ def _facts(run: Run, found: Evaluation, best: bool) -> list[tuple[str, str]]:
 def _predictions(run: Run, found: Evaluation, images: bool) -> Predictions:
     shown = predict_all(
         found.cohort,
-        lambda hospital: found.said[hospital.name].double().numpy(),
+        lambda hospital: found.outputs[hospital.name].double().numpy(),
         run,
         images,
         lambda *_: None,

@@ -1,4 +1,4 @@
-"""The one frame and style of all pages, and the parts that they are made of; without PyTorch."""
+"""The common frame and style of all pages, and their template environment; without PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from silodp.runs.wording import show_epsilon
 HERE = Path(__file__).parent
 WARNING = "This page shows patients' images: keep it, and pass it on, only as you would those."
 Tile = tuple[str, str, str]
-"""One of the few numbers that everybody wants: name, value, remark."""
+"""A headline number: name, value, remark."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ def render(
     folder: Path = HERE,
     **content: Any,
 ) -> Page:
-    """A page in the one frame and style, which warns where it shows patients' images.
+    """Renders a page in the common frame, with a warning if it shows patients' images.
 
     Args:
         template: a file in `folder`, which extends frame.html.
-        generator: which command makes such pages.
-        content: what the template needs; all of it is escaped.
+        generator: command that makes such pages.
+        content: variables of the template; all of it is escaped.
     """
     from silodp import __version__
 
@@ -51,13 +51,13 @@ def render(
 
 @cache
 def style() -> str:
-    """The style sheet that stands in every page."""
+    """The style sheet, which is inlined in every page."""
     return (HERE / "style.css").read_text(encoding="utf-8")
 
 
-@cache  # templates are compiled once, however many pages follow
+@cache  # so that templates are compiled once
 def environment(folder: Path = HERE) -> Any:
-    """Templates of a folder, with the frame and the parts at hand."""
+    """A template environment for a folder, with the common frame and parts."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(

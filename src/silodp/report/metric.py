@@ -1,4 +1,4 @@
-"""What metrics are called, and how they are read."""
+"""Names and explanations of metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called and read."""
+    """Name and explanation of a metric."""
 
     name: str
     about: str
@@ -20,10 +20,12 @@ METRICS = {
     "iou": Metric("IoU", "intersection over union, a stricter overlap; higher is better, 1 is perfect"),
     "hd95": Metric("HD95", "95 % Hausdorff distance of the outlines, in pixels; lower is better", False),
     "auc": Metric("AUC", "area under the ROC curve; higher is better, 1 is perfect, 0.5 is guessing"),
-    "accuracy": Metric("Accuracy", "share of images told rightly; higher is better"),
+    "accuracy": Metric("Accuracy", "share of correctly classified images; higher is better"),
     "sensitivity": Metric("Sensitivity", "share of diseased images that are found; higher is better"),
-    "specificity": Metric("Specificity", "share of healthy images told as healthy; higher is better"),
-    "truth": Metric("Probability of the truth", "how sure the model is of what an image is; 1 is perfect"),
+    "specificity": Metric("Specificity", "share of healthy images classified as healthy; higher is better"),
+    "truth": Metric(
+        "Probability of the truth", "probability that the model gives to the true class; 1 is perfect"
+    ),
     "f1": Metric("F1", "balance of finds and false alarms; higher is better, 1 is perfect"),
 }
 
@@ -43,10 +45,10 @@ def metric(name: str, classes: list[str] | None = None) -> Metric:
 
 
 def class_name(name: str, kind: str = "class") -> str:
-    """A mere number, which would be read as a count, gets a word before it."""
+    """The name, with a word before a mere number, which would look like a count."""
     return f"{kind} {name}" if name.isdigit() else name
 
 
 def shown(value: float | None, places: int = 3) -> str:
-    """A metric as the tables have it; a dash where it is not defined."""
+    """A metric as text; a dash where it is undefined."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{places}f}"

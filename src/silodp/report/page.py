@@ -1,4 +1,4 @@
-"""One HTML file of one run or several that needs nothing else: no network, no scripts, no other files."""
+"""Makes one self-contained HTML file of one or several runs, without scripts or network access."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from silodp.runs.schema import ModelTest
 from silodp.runs.wording import describe_start, show_epsilon, show_interval
 
 GENERATOR = "silodp report"
-"""By this mark a page of ours is known, and may be written again."""
+"""Marks our own pages, which may be overwritten."""
 NOT_OURS = "a file that is no report of silodp has this name"
 
 
 def make_report(
     runs: Sequence[Path], out: Path, *, images: bool | None = None, on_progress: OnProgress | None = None
 ) -> Path:
-    """Writes the page of one run or several.
+    """Writes the page of one or several runs.
 
     Args:
         runs: folders of runs, or folders with runs in them.
-        out: the file, in a folder that is there; another page of ours is replaced, anything else is not.
-        images: whether the page may show test images, which are patients' where the cohort is not synthetic;
-            None: those of synthetic cohorts only.
-        on_progress: told (stage, done, total) where data are read and models asked.
+        out: the file, in an existing folder; an earlier page is replaced, any other file is refused.
+        images: whether to show test images, which are of patients unless the cohort is synthetic; None: only
+            those of synthetic cohorts.
+        on_progress: called with (stage, done, total).
 
     Returns:
         `out`.
@@ -46,15 +46,12 @@ def make_report(
 
 
 def default_place(runs: Sequence[Path]) -> Path:
-    """Beside the one run, or among the runs of one folder; for several, where the person is."""
+    """report.html in the one folder given; for several in the current folder."""
     return (runs[0] if len(runs) == 1 else Path()) / "report.html"
 
 
 def refuse_place(out: Path, option: str = "--out") -> None:
-    """Before any work is done: nobody's file is lost, and the page can be written.
-
-    Only a report of ours is written over.
-    """
+    """Refuses, before any work, a place that cannot be written or holds anything but an earlier report."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{option} {out}: a report is a page; give a name that ends in .html")
     try:
@@ -66,7 +63,7 @@ def refuse_place(out: Path, option: str = "--out") -> None:
             )
         if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
             raise InputError(f"{option} {out}: {NOT_OURS}; move it or choose another one")
-        # Rights do not tell for sure (a read-only disk, /proc); a file without a name does, and is gone.
+        # Permissions do not suffice (a read-only disk, /proc): only writing a temporary file tells.
         with TemporaryFile(dir=out.parent):
             pass
     except OSError as error:
@@ -75,7 +72,7 @@ def refuse_place(out: Path, option: str = "--out") -> None:
 
 def write_page(page: Page, out: Path, option: str = "--out") -> Path:
     try:
-        write_atomically(out, page.html.encode("utf-8", "replace"))  # a name may hold half of a pair
+        write_atomically(out, page.html.encode("utf-8", "replace"))  # a name may hold a lone surrogate
     except OSError as error:
         raise _unwritable(out, option, error) from None
     return out
@@ -95,19 +92,15 @@ def compose(
     return render(
         "page.html",
         GENERATOR,
-        _title(runs),
+        f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»",
         any(found.of_patients for found in predictions),
         runs=[_view(run, found) for run, found in zip(runs, predictions, strict=True)],
         comparison=_comparison(runs) if len(runs) > 1 else None,
     )
 
 
-def _title(runs: Sequence[Run]) -> str:
-    return f"{len(runs)} runs compared" if len(runs) > 1 else f"Run «{runs[0].name}»"
-
-
 def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
-    """What the template needs of a run."""
+    """Variables of the template for a run."""
     charts, missing = curves.training_charts(run)
     best, start = run.test("best"), start_record(run.experiment)
     return promised(run) | {
@@ -138,7 +131,7 @@ def _view(run: Run, predictions: Predictions) -> dict[str, Any]:
 
 
 def promised(run: Run) -> dict[str, Any]:
-    """What every page of a run's model says of both ε."""
+    """Variables of the template on both ε."""
     return {
         "run": run,
         "promises": _promises(run),
@@ -147,7 +140,7 @@ def promised(run: Run) -> dict[str, Any]:
 
 
 def _promises(run: Run) -> list[Promise]:
-    """Each unit's ε, the hospital first; none before anything was released."""
+    """The ε of each unit, hospital first; empty before the first release."""
     statement = run.statement
     if statement is None or (not statement.releases and not statement.unprotected):
         return []
@@ -156,7 +149,7 @@ def _promises(run: Run) -> list[Promise]:
 
 
 def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
-    """Both ε, and how well the model does at a test, or in validation so far."""
+    """Both ε, and the headline metric of a test, or of the validation so far."""
     tiles = []
     for found in _promises(run):
         remark = f"as a formal promise: {found.strength}"
@@ -195,7 +188,7 @@ def _command(run: Run) -> str:
 
 
 def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the template needs to put runs side by side."""
+    """Variables of the template to compare runs."""
     deltas = {run.statement.delta for run in runs if run.statement is not None}
     first = {words.headline(run)[0] for run in runs}
     return {

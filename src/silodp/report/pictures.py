@@ -1,7 +1,7 @@
-"""Test images with what the model says of them: outlines drawn over slices, classes with their probability.
+"""Test images with predictions: outlines over slices, classes with their probability.
 
-Images are chosen by what they are, never by how well the model does on them, so that runs on the same data
-show the same images. A picture names hospital and class, but neither patient nor file.
+Images are chosen regardless of how well the model does on them, so runs on the same data show the same
+ones. A picture names hospital and class, but neither patient nor file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from silodp.report.metric import class_name, shown
 if TYPE_CHECKING:
     from silodp.cohorts import Cohort, HospitalData
 
-LARGEST = 384  # pixels of a picture's longer side
+LARGEST = 384  # pixels of the longer side of a picture
 MOST_HOSPITALS = 6
 EACH = 3  # slices of a hospital
 SIZES = ("small", "middle", "large")
-MOST_IMAGES = 8  # of a classification, over all hospitals
+MOST_IMAGES = 8  # for classification, over all hospitals
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as a page holds it; it names neither patient nor file."""
+    """An image for a page, which names neither patient nor file."""
 
     pixels: NDArray[np.uint8]
     alt: str
@@ -50,7 +50,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Block:
-    """Pictures that belong together; `name` is empty where they are not of one hospital."""
+    """A group of pictures; `name` is empty unless they are of one hospital."""
 
     name: str
     pictures: tuple[Picture, ...]
@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures in blocks; `about`: how they were chosen."""
+    """Groups of pictures; `about` says how they were chosen."""
 
     about: str
     blocks: tuple[Block, ...]
@@ -75,7 +75,7 @@ def outlines_of(
     masks: Sequence[str],
     on_hospital: Callable[[int, int], None],
 ) -> Gallery:
-    """A small, a middle and a large true outline of each hospital, with the predicted one."""
+    """A small, a medium and a large true outline of each hospital, with the predicted ones."""
     kinds = [
         f"{which} outline" if len(masks) == 1 else f"{which}: {class_name(mask, 'mask')}"
         for which in ("true", "predicted")
@@ -102,7 +102,7 @@ def outlines_of(
 
 
 def _by_size(truth: NDArray[np.bool_]) -> list[tuple[int, str]]:
-    """Of images with something marked, those at 10, 50 and 90 % by its size; the first if none has any."""
+    """Images at 10, 50 and 90 % of the marked area among those with any; the first image if none has."""
     areas = truth.reshape(len(truth), -1).sum(1)
     marked = np.flatnonzero(areas)
     if len(marked) < EACH:
@@ -130,7 +130,7 @@ def _slice(
 
 
 def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[str]) -> Gallery:
-    """A few images with what they are and what the model takes them for."""
+    """A few images with true and predicted class."""
     names = [class_name(name) for name in classes]
     pictures = tuple(
         _image(hospital, index, logits[hospital.name][index], names) for hospital, index in _in_turn(cohort)
@@ -143,7 +143,7 @@ def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[st
 
 
 def _in_turn(cohort: Cohort) -> list[tuple[HospitalData, int]]:
-    """Images of the classes by turns, walking through the hospitals."""
+    """Images of alternating classes, from one hospital after the other."""
     count = max(int(hospital.test.targets.max()) for hospital in cohort.hospitals) + 1
     chosen: list[tuple[HospitalData, int]] = []
     taken: set[tuple[str, int]] = set()
@@ -179,7 +179,7 @@ def _name(classes: Sequence[str], number: int) -> str:
 
 
 def _spread(hospitals: Sequence[HospitalData], most: int) -> list[HospitalData]:
-    """So many of them, evenly along the list."""
+    """At most that many hospitals, evenly spaced in the list."""
     if len(hospitals) <= most:
         return list(hospitals)
     return [hospitals[index * len(hospitals) // most] for index in range(most)]

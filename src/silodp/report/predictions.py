@@ -1,4 +1,4 @@
-"""What the last model says about test images, where data and model are at hand; else why it says nothing."""
+"""Predictions of the last model on test images, or why there are none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENTS_STAY = "The test images are of patients, so they are left out; `{} --im
 
 @dataclass(frozen=True)
 class Predictions:
-    """What there is to show, and a sentence for what there is not."""
+    """Charts and images to show, and a sentence on what is missing."""
 
     missing: str = ""
     charts: tuple[Chart, ...] = ()
@@ -37,25 +37,25 @@ class Predictions:
 
 
 def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | None = None) -> Predictions:
-    """Loads the cohort and the model, and lets it predict.
+    """Loads cohort and model of a run and predicts on the test images.
 
     Args:
-        images: whether to show test images; None: only those that are nobody's, of a synthetic cohort.
-        on_progress: told (stage, done, total).
+        images: whether to show test images; None: only those of a synthetic cohort.
+        on_progress: called with (stage, done, total).
     """
     synthetic = run.experiment.cohort.kind.startswith("synthetic")
     shown = synthetic if images is None else images
     without = AS_ASKED if images is False else PATIENTS_STAY.format("silodp report")
-    if why := _out_of_reach(run):
+    if why := _unavailable(run):
         return Predictions(f"{why}, so there are no predictions.")
-    if not shown and run.experiment.task == "segmentation":  # all that there is are images
+    if not shown and run.experiment.task == "segmentation":  # there are only images to show
         return Predictions(without)
     from silodp.cohorts import load_cohort
     from silodp.runs.build import trained
 
-    tell = on_progress or (lambda stage, done, total: None)
+    report = on_progress or (lambda stage, done, total: None)
     try:
-        cohort = load_cohort(run.experiment.cohort, partial(tell, "reading files"))
+        cohort = load_cohort(run.experiment.cohort, partial(report, "reading files"))
     except (InputError, OSError):
         return Predictions(f"{_unreadable(run)}, so the model's predictions are left out.")
     if not _is_the_same(cohort, run):
@@ -69,28 +69,30 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
             "model.safetensors does not fit the experiment, so the model's predictions are left out."
         )
     with threads(run.experiment.threads):
-        found = predict_all(cohort, partial(_logits, trainer), run, shown, tell)
+        found = predict_all(cohort, partial(_logits, trainer), run, shown, report)
     return replace(found, of_patients=not synthetic) if shown else replace(found, missing=without)
 
 
 def predict_all(
-    cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, tell: OnProgress
+    cohort: Cohort, ask: Callable[[HospitalData], Logits], run: Run, images: bool, report: OnProgress
 ) -> Predictions:
-    """What the run's model, which is asked, says of a cohort's test images."""
+    """Charts and images from the model's logits, which `ask` gives for a hospital's test images."""
     classes = run.classes
     if run.experiment.task == "segmentation":
-        gallery = outlines_of(cohort, ask, classes, partial(tell, "drawing predictions")) if images else None
+        gallery = (
+            outlines_of(cohort, ask, classes, partial(report, "drawing predictions")) if images else None
+        )
         return Predictions(gallery=gallery)
     logits = {}
     for done, hospital in enumerate(cohort.hospitals, start=1):
         logits[hospital.name] = ask(hospital)
-        tell("predicting", done, len(cohort.hospitals))
+        report("predicting", done, len(cohort.hospitals))
     scored = {data.name: (logits[data.name], data.test.targets.numpy()) for data in cohort.hospitals}
     gallery = images_of(cohort, logits, classes) if images else None
     return Predictions(charts=tuple(roc_charts(scored, classes)), gallery=gallery)
 
 
-def _out_of_reach(run: Run) -> str:
+def _unavailable(run: Run) -> str:
     if run.summary is None or not (run.folder / "model.safetensors").is_file():
         return "The run has no finished model"
     if run.experiment.cohort.kind == "deployed":
@@ -103,7 +105,7 @@ def _out_of_reach(run: Run) -> str:
 
 
 def _unreadable(run: Run) -> str:
-    """Without the error's own words, which may name files and with them patients."""
+    """Why the data cannot be read, without the error message, which may name files and so patients."""
     where = run.experiment.cohort.files
     if where is not None and not Path(where).expanduser().exists():
         return "Nothing lies at cohort.path any more"
@@ -111,7 +113,7 @@ def _unreadable(run: Run) -> str:
 
 
 def _is_the_same(cohort: Cohort, run: Run) -> bool:
-    """Whether counts, members and the hashes of all files are those that the run wrote down."""
+    """Whether counts, members and file hashes are those in cohort.json."""
     from silodp.cohorts.description import describe
     from silodp.files import to_json
 
@@ -119,7 +121,7 @@ def _is_the_same(cohort: Cohort, run: Run) -> bool:
 
 
 def _logits(trainer: LocalTrainer, hospital: HospitalData) -> Logits:
-    """All test images of a hospital at once, as in the run: BatchNorm makes each depend on the others."""
+    """Logits of all test images of a hospital in one batch, as in the run (BatchNorm mixes them)."""
     parameters, test = trainer.model.values, hospital.test.to(trainer.device)
     logits: Logits = trainer.logits(parameters, test).double().cpu().numpy()
     return logits

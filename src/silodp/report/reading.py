@@ -1,4 +1,4 @@
-"""A run as the page needs it: every file of its folder, read and never changed, so it may be at work."""
+"""Reads the folder of a run for a page; nothing is changed, so the run may still be training."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ LEAVE_OUT = "restore the file, or remove it to leave that part out"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder says.
+    """The content of a run's folder.
 
     Attributes:
-        label: a letter where several runs stand side by side, else empty.
-        metrics: a line a round; NaN and infinity are None there.
+        label: a letter where several runs are compared, else empty.
+        metrics: a record for each round; NaN and infinity are None.
         cohort: cohort.json; None before a run has written it.
         summary: summary.json; None while the run is unfinished.
-        statement: the ledger's account; None where the ledger cannot be trusted or is not there.
-        problems: what is wrong with the ledger, for the reader to see first.
+        statement: the account of the ledger; None where the ledger is missing or damaged.
+        problems: of the ledger, to be shown first.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """Rounds that are done."""
+        """Finished rounds."""
         return self.metrics[-1]["round"] if self.metrics else 0
 
     @property
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def has_figures(self) -> bool:
-        """Whether any hospital let figures on its images out; those of a simulation always do."""
+        """Whether any hospital shares figures on its images; in a simulation all do."""
         test = self.test("last")
         return any(record["validation"]["hospitals"] for record in self.metrics) or bool(
             test and test["hospitals"]
@@ -74,7 +74,7 @@ class Run:
         return self.statement is not None and math.isfinite(self.epsilon("hospital"))
 
     def epsilon(self, unit: Unit) -> float:
-        """By the ledger, for add-or-remove neighbours."""
+        """ε by the ledger, for add-or-remove neighbours."""
         assert self.statement is not None
         return self.statement.figures[unit, "add-or-remove"].epsilon
 
@@ -84,7 +84,7 @@ class Run:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The folders of runs: each path, or the runs that lie directly in it, as `silodp demo` leaves them."""
+    """Folders of runs: each path, or the runs directly inside it, as after `silodp demo`."""
     found: dict[Path, Path] = {}
     for path in paths:
         inside = sorted(file.parent for file in path.glob("*/experiment.toml")) if path.is_dir() else []
@@ -95,7 +95,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Reads runs in the order given; several get letters to be told apart by."""
+    """Reads runs in the given order; several get letters as labels."""
     if not folders:
         raise InputError("report: give the folder of a run, such as runs/demo-1")
     experiments = [read_experiment(folder) for folder in folders]
@@ -126,7 +126,7 @@ def _read(folder: Path, experiment: ResolvedExperiment, name: str, label: str) -
 
 
 def _against_summary(statement: Statement, summary: Summary | None) -> list[str]:
-    """The ledger has the last word; a summary that says otherwise is named."""
+    """Problems where summary.json contradicts the ledger, which counts."""
     if summary is None:
         return []
     problems = []

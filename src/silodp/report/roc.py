@@ -17,7 +17,7 @@ Scored = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
 def log_odds(logits: NDArray[np.float64], column: int) -> NDArray[np.float64]:
-    """Of one class against the rest; probabilities would round to 1 for a network that is very sure."""
+    """(n,) log-odds of a class against the rest; probabilities of a confident network would round to 1."""
     others = np.delete(logits, column, axis=1)
     highest = others.max(1, keepdims=True)
     rest = (highest + np.log(np.exp(others - highest).sum(1, keepdims=True)))[:, 0]
@@ -26,9 +26,9 @@ def log_odds(logits: NDArray[np.float64], column: int) -> NDArray[np.float64]:
 
 
 def roc(scores: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[Point, ...]:
-    """(share of false alarms, share of hits), from (0, 0) to (1, 1); empty where either class is missing.
+    """(false-positive rate, true-positive rate) from (0, 0) to (1, 1); empty where a class is missing.
 
-    Images with one score move together, so that ties give a slope and not a lucky order.
+    Images with equal scores are counted together, so that ties give a slope instead of a random order.
     """
     if truth.all() or not truth.any() or not np.isfinite(scores).all():
         return ()
@@ -80,7 +80,7 @@ def roc_charts(scored: Scored, classes: Sequence[str]) -> list[Chart]:
 
 
 def thinned(curve: Sequence[Point]) -> tuple[Point, ...]:
-    """So many points as the eye can tell."""
+    """At most MOST_POINTS of the points."""
     if len(curve) <= MOST_POINTS:
         return tuple(curve)
     chosen = np.unique(np.linspace(0, len(curve) - 1, MOST_POINTS).round().astype(int))

@@ -1,15 +1,12 @@
-"""The tables of a page: who held what, results by hospital, images one by one, runs side by side."""
+"""The tables of a page: images by hospital, results by hospital, images one by one, runs side by side."""
 
 from __future__ import annotations
 
 import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
 
 from silodp.privacy.events import UNITS
 from silodp.report.metric import class_name, metric, shown
@@ -22,31 +19,19 @@ if TYPE_CHECKING:
 
 Edges = Mapping[str, Sequence[float | None]]
 
-MOST_CLASSES = 4  # counted in a table of their own columns
-MOST_IMAGES = 10  # named one by one
-LONGEST_WORD = 20  # letters
-BREAKS = re.compile(r"(?<=[\s._/])")
+MOST_CLASSES = 4  # that get a column each
+MOST_IMAGES = 10  # in the table of single images
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
-    bar: float | None = None  # percent of the column that a bar fills
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it has to break inside a word, since no column is that wide."""
-        return any(len(word) > LONGEST_WORD for word in BREAKS.split(self.text))
-
-    @property
-    def breakable(self) -> Markup:
-        """The text, with places for a line to break after dots and underscores."""
-        return Markup("<wbr>").join(BREAKS.split(self.text))
+    bar: float | None = None  # length of a bar before the text, in percent
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows begin with their heading; the last row may be a mean or a sum."""
+    """Rows whose first cell is a heading, and perhaps a last row with means or sums."""
 
     caption: str
     headings: tuple[str, ...]
@@ -79,9 +64,9 @@ def holdings(run: Run) -> Table | None:
 
 
 def results(run: Run) -> Table | None:
-    """Test metrics by hospital: all of the last round's model, the headline of the best round's.
+    """Test metrics by hospital: all of the last model, the headline of the best one.
 
-    None before there are any, and where no hospital lets them out.
+    None before the test, and where no hospital shares them.
     """
     last, best = run.test("last"), run.test("best")
     if last is None or best is None or not last["tried"]:
@@ -94,7 +79,7 @@ def results(run: Run) -> Table | None:
 
 
 def scored(caption: str, test: ModelTest, run: Run, best: ModelTest | None = None) -> Table:
-    """All metrics of a test by hospital, beside the headline of another one on the same images if given."""
+    """All metrics of a test by hospital, and the headline of the test of the `best` model if given."""
     names = list(test["mean"])
     images, patients = tested_on(test)
     headings = ["Hospital", *(metric(name, run.classes).name for name in names)]
@@ -128,7 +113,7 @@ def scored(caption: str, test: ModelTest, run: Run, best: ModelTest | None = Non
 
 
 def _tried(test: ModelTest, hospital: str) -> tuple[int, int | None]:
-    """On how many images of how many patients; where that got lost, on none that are known."""
+    """Images and patients of a hospital's test; zeros where the file lacks them."""
     found = test["tried"].get(hospital)
     return (found["images"], found["patients"]) if found else (0, 0)
 
@@ -144,7 +129,7 @@ def _cell(
 
 
 def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
-    """The images that the model does least well on, by name, with what is defined for an image alone."""
+    """The images with the lowest scores, with the metrics that are defined for a single image."""
     names = [name for name in images[0].values if all(math.isfinite(one.values[name]) for one in images)]
     if not names:
         return None
@@ -164,7 +149,7 @@ def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
 
 
 def comparison(runs: Sequence[Run]) -> Table:
-    """Several runs, a row each: ε, hospital first, then test results, which a phone has to scroll to."""
+    """A row for each run: ε, hospital first, then test results."""
     headlines = list(dict.fromkeys(run.headline for run in runs))
     images = any(run.statement is not None and run.statement.epsilon["image"] is not None for run in runs)
     headings = ["Run", "ε for a hospital", "ε for an intermediary", *(["ε for an image"] if images else [])]
@@ -188,7 +173,7 @@ def comparison(runs: Sequence[Run]) -> Table:
 
 
 def _privacy(run: Run, images: bool) -> tuple[list[str], list[str]]:
-    """The ε of a run, and what they rest on."""
+    """The ε of a run; then δ, v, z and rounds."""
     statement, private = run.statement, run.experiment.privacy
     if statement is None:
         return ["–"] * (2 + images), ["–", "–", "–", f"{run.rounds}"]

@@ -1,4 +1,4 @@
-"""What the page says in words: who trained what on whose images, how well, at which privacy."""
+"""The sentences of a page: who trained what on which images, how well, and at which privacy."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def several(count: int, thing: str) -> str:
 
 
 def hospitals(run: Run) -> str:
-    """Who trained, and whether they are real."""
+    """How many hospitals trained, and whether they are simulated."""
     count, members = run.experiment.hospitals, run.experiment.members
     kind = "simulated hospital" if run.experiment.cohort.simulated else "hospital"
     return several(count, kind) if members == count else f"{members} of {several(count, kind)}"
 
 
 def pictures(run: Run) -> str:
-    """On how many images of which kind."""
+    """How many images of which kind."""
     kind = IMAGES.get(run.experiment.cohort.kind, "images from files")
     return f"{run.cohort['images']:,} {kind}" if run.cohort else kind
 
@@ -63,20 +63,20 @@ def purpose(run: Run) -> str:
 
 
 def headline(run: Run) -> list[str]:
-    """The run in a few sentences: who, what, how well, at which privacy."""
+    """A summary of the run in a few sentences."""
     sentences = [trained(run), _how_well(run), *how_private(run)]
     return [sentence for sentence in sentences if sentence]
 
 
 def trained(run: Run) -> str:
-    """Who trained what."""
+    """A sentence on who trained what."""
     network = NETWORKS.get(run.experiment.model.kind, "network")
     who = hospitals(run)
     return f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}."
 
 
 def reached(headline: str, test: ModelTest) -> str:
-    """How well a model does at a test, and how sure that is."""
+    """Sentences on a test result and its uncertainty."""
     if not test["tried"]:
         return sentence(NO_FIGURES)
     value = test["mean"].get(headline)
@@ -106,9 +106,9 @@ def _reaches(headline: str, value: float | None, after: str, part: str) -> str:
 
 
 def how_private(run: Run) -> list[str]:
-    """Both ε of a run, and what they leave open."""
+    """Sentences on both ε of a run and what they do not cover."""
     if run.statement is None:
-        return ["What that costs in privacy cannot be said: see the problem above."] if run.problems else []
+        return ["Its privacy cost is unknown: see the problem above."] if run.problems else []
     if not run.statement.releases and not run.statement.unprotected:
         return ["Nothing has been released yet, so no privacy is spent."]
     statement, image_delta = run.statement, run.experiment.privacy.image_delta
@@ -118,7 +118,7 @@ def how_private(run: Run) -> list[str]:
 
 
 def shown_without_cover(run: Run) -> list[str]:
-    """What this very page shows although no ε covers it: numbers from hospitals' images, without noise."""
+    """What the page shows although no ε covers it: un-noised numbers from hospitals' images."""
     shown = ["how many images of which kind each holds"]
     if run.has_figures:
         shown.insert(0, "metrics on validation and test images, by hospital")
@@ -132,7 +132,7 @@ def shown_without_cover(run: Run) -> list[str]:
 
 
 def targets(run: Run) -> str:
-    """What the network predicts: masks or classes, by name where they have one."""
+    """What the network predicts: masks or classes, by name if they have names."""
     names = run.classes
     kind = "mask" if run.cohort and run.cohort["target"] == "mask" else "class"
     if not all(name.isdigit() for name in names):
@@ -142,14 +142,14 @@ def targets(run: Run) -> str:
 
 
 def baseline(run: Run) -> str:
-    """What a model has to beat, where that is known."""
+    """The AUC that a model must exceed, where it is known."""
     test = run.test("last")
     defined = test is not None and test["mean"].get("auc") is not None
     return describe_baseline(run.summary) if run.summary and defined else ""
 
 
 def notes(cohort: CohortFile) -> list[str]:
-    """The cohort's notes as sentences, without the names of files, which may name patients."""
+    """The notes on the cohort as sentences without names of files, which may identify patients."""
     names = set(cohort.get("files", ()))
     for parts in cohort.get("members", {}).values():
         names.update(name for part in parts.values() for name in part)
@@ -159,7 +159,7 @@ def notes(cohort: CohortFile) -> list[str]:
 def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
     """Lines without the names of files and patients, nor the brackets that list some.
 
-    A name that is a short number or a mere word stays, for it cannot be told from a count or from prose.
+    Names that are short numbers or plain words stay, since they look like counts or prose.
     """
     words, text = set(names), "\n".join(lines)
     words |= {word.split("#")[0] for word in words}

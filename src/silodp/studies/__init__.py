@@ -1,4 +1,4 @@
-"""Studies: each runs what one table or figure needs and writes it as csv, Markdown and pictures."""
+"""Studies: each runs what one table or figure needs and writes it as csv, Markdown and figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from silodp.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from silodp.studies.study import Study
 
-_WHERE = {
+_STUDIES = {
     "table1-prostate": "table1:PROSTATE",
     "table1-ich": "table1:ICH",
     "figure1b": "figure1b:STUDY",
@@ -29,17 +29,17 @@ _WHERE = {
     "worth-it-prostate": "worth_it:PROSTATE",
     "worth-it-ich": "worth_it:ICH",
 }
-"""In the order of the paper; then what it lacks."""
+"""Module and constant by name; in the order of the paper, then the studies that it does not have."""
 
 
 def study_names() -> list[str]:
-    return list(_WHERE)
+    return list(_STUDIES)
 
 
 def study_named(name: str) -> Study:
     """A study; its module is loaded only now."""
-    if name not in _WHERE:
-        raise InputError(f"study {name}: choose one of {', '.join(_WHERE)}" + did_you_mean(name, _WHERE))
-    module, _, constant = _WHERE[name].partition(":")
+    if name not in _STUDIES:
+        raise InputError(f"study {name}: choose one of {', '.join(_STUDIES)}" + did_you_mean(name, _STUDIES))
+    module, _, constant = _STUDIES[name].partition(":")
     found: Study = getattr(import_module(f"silodp.studies.{module}"), constant)
     return found

@@ -1,4 +1,4 @@
-"""Appendix: what gradient inversion recovers from what a run releases, without and with intermediaries."""
+"""Appendix: what gradient inversion recovers from the releases of a run, without and with intermediaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from silodp.studies.columns import Columns, epsilon, select, spread, table
 from silodp.studies.output import Results, run_rows
 from silodp.studies.paper import inversion_ssim
 from silodp.studies.pictures import WITH, WITHOUT, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study, read_product, train_or_resume
+from silodp.studies.study import Cell, CellRun, Plan, Study, read_product, train_or_resume
 
 TITLE = "Gradient inversion: what a release gives away"
 PRODUCT = "attack/attack.json"
@@ -26,18 +26,18 @@ WIDE_PRODUCT = "attack-wide/attack.json"
 _WIDE = {"model__features": 32, "cohort__image_size": 32}
 _EXPLANATION = (
     "Only where the control works does a low SSIM under noise mean anything. "
-    "Without privacy the run's own trained network is attacked, with noise and in the control one that "
-    "gradients see through, the attacker's best case; with intermediaries all of them hold the images. The "
-    "wide U-Net (32 features, 32², untrained) is attacked from the input of a layer that its gradient gives "
-    "away; under noise that column is the same attack on the same images, and shows what this attack cannot, "
-    "not what none can. ε is of all rounds of the run, the attack is one attack on one round: that it fails "
-    "proves nothing, ε does. The paper prints SSIM alone."
+    "Without privacy the trained network of the run is attacked, with noise and in the control a network "
+    "that is easy to invert, the attacker's best case; with intermediaries all of them hold the images. The "
+    "wide U-Net (32 features, 32², untrained) is attacked through the input of a layer that its gradient "
+    "reveals; under noise that column is the same attack on the same images: it shows what this attack "
+    "cannot do, not what no attack can. ε covers all rounds of the run, the attack one round: its failure "
+    "proves nothing, ε does. The paper prints only SSIM."
 )
 _EFFORT = {"smoke": (1, 20), "small": (1, 500), "paper": (4, 2000)}  # restarts, iterations
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """Table 1's runs of DP-FedAvg, each attacked once it is trained."""
+    """The DP-FedAvg runs of table 1, each attacked once it is trained."""
     return [
         plan.cell(z, split, seed, work=partial(train_and_attack, effort=_EFFORT[plan.scale]), product=PRODUCT)
         for seed in plan.seeds
@@ -47,10 +47,10 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: tuple[int, int]) -> None:
-    """The run, or the rest of it, then both attacks at its z.
+    """Trains or resumes the run, then attacks at its z.
 
-    One is on an untrained U-Net of the paper's width; the other on the open network, and without noise on the
-    run's own trained one, too.
+    One attack is on an untrained U-Net of the paper's width; the other on the easily inverted network and,
+    without noise, on the trained network of the run.
     """
     from silodp.attacks.inversion import AttackSettings, Search, invert
     from silodp.attacks.inversion.output import write_attack
@@ -69,10 +69,10 @@ def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean over the attacked images of one view.
+    """Means over the attacked images of one view.
 
     Attributes:
-        baseline: SSIM of a guess that has seen nothing of the images.
+        baseline: SSIM of a guess without any information on the images.
     """
 
     ssim: float
@@ -80,9 +80,9 @@ class Score:
     baseline: float
 
 
-def score(one: Found, view: str) -> Score | None:
-    """What an attack reached; None where it had no such view."""
-    from silodp.attacks.inversion.attack import AttackFile
+def score(one: CellRun, view: str) -> Score | None:
+    """The scores of a view; None where the attack did not have it."""
+    from silodp.attacks.inversion.result import AttackFile
 
     path = one.folder / (WIDE_PRODUCT if view == WIDE else PRODUCT)
     if view == WIDE and not path.is_file():
@@ -101,11 +101,11 @@ def score(one: Found, view: str) -> Score | None:
 
 @dataclass(frozen=True)
 class Attacked:
-    """Runs that differ in their seeds alone."""
+    """Runs that differ only in their seeds."""
 
     z: float
     split: bool
-    runs: list[Found]
+    runs: list[CellRun]
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ class Attacked:
         return "DP-FedAvg + intermediaries" if self.split else "DP-FedAvg"
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     groups = [
         Attacked(z, split, runs)
         for z in (0.0, *plan.noise)
@@ -138,12 +138,12 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def _scores(runs: Sequence[Found], view: str = RELEASE) -> list[Score]:
+def _scores(runs: Sequence[CellRun], view: str = RELEASE) -> list[Score]:
     return [seen for one in runs if (seen := score(one, view))]
 
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float]:
-    """SSIM, and that of a blind guess."""
+    """Mean SSIM, and mean SSIM of a blind guess."""
     return mean(one.ssim for one in scores), mean(one.baseline for one in scores)
 
 
@@ -166,8 +166,8 @@ def _table(groups: Sequence[Attacked]) -> str:
     return table(groups, columns)
 
 
-def claims(groups: Sequence[Attacked], found: Sequence[Found]) -> list[Claim]:
-    """First whether the attack works at all, then what it sees under noise."""
+def claims(groups: Sequence[Attacked], found: Sequence[CellRun]) -> list[Claim]:
+    """Claims that the attack works at all, then that it recovers something under noise."""
 
     def works(text: str, scores: Sequence[Score], least: float) -> Claim:
         if not scores:
@@ -196,7 +196,7 @@ def claims(groups: Sequence[Attacked], found: Sequence[Found]) -> list[Claim]:
     ]
 
 
-def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[Found]) -> Picture:
+def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[CellRun]) -> Picture:
     lines, levels = [], []
     for split, colour, marker in ((False, WITHOUT, "o"), (True, WITH, "s")):
         mine = [group for group in groups if group.z and group.split == split]

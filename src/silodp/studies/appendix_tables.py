@@ -1,11 +1,11 @@
-"""Three tables of the appendix: hospitals that are drawn, more rounds, more aggregations.
+"""Three tables of the appendix: subsampled hospitals, more rounds, more frequent aggregation.
 
-Each has a row a way of training with DP-FedAvg, at each noise level.
+Each has, at each noise level, a row for each way of training with DP-FedAvg.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from silodp.studies.columns import (
 from silodp.studies.output import Results
 from silodp.studies.paper import appendix, table1
 from silodp.studies.pictures import WITH, WITHOUT, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 from silodp.tables import markdown_table
 
 FACTOR = 3  # times the rounds
@@ -40,7 +40,7 @@ class Row:
         split: whether hospitals are split into intermediaries.
         variant: a word for `changes`; empty for a run of table 1.
         changes: settings of this row.
-        printed: where the paper prints it: table and row of the appendix; table 1 if empty.
+        printed: table and row of the appendix where the paper prints it; None: table 1.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Row:
     changes: Mapping[str, Any] = field(default_factory=dict)
     printed: tuple[str, str] | None = None
 
-    def of(self, found: Sequence[Found], z: float) -> list[Found]:
+    def of(self, found: Sequence[CellRun], z: float) -> list[CellRun]:
         word = "with" if self.split else "without"
         return select(found, z=z, intermediaries=word, variant=self.variant)
 
@@ -62,7 +62,7 @@ class Row:
 
 
 PLAIN, SPLIT = Row("DP-FedAvg", False), Row("DP-FedAvg + intermediaries", True)
-"""Two cells of table 1, which every table repeats."""
+"""Two rows of table 1, which every table repeats."""
 
 DRAWN = Row(
     "DP-FedAvg, 2/3 of the hospitals",
@@ -80,7 +80,7 @@ def longer(plan: Plan, split: bool) -> Row:
     return Row(f"{name}, three times the rounds", split, f"rounds{rounds}", {"rounds": rounds}, printed)
 
 
-def often(plan: Plan) -> Row:
+def more_often(plan: Plan) -> Row:
     changes = {"rounds": FACTOR * plan.base.rounds, "local.epochs": plan.base.local.epochs / FACTOR}
     printed = ("communication_x3", "DP-FedAvg")
     return Row("DP-FedAvg, three times as often", False, "often", changes, printed)
@@ -95,31 +95,24 @@ def rounds_rows(plan: Plan) -> list[Row]:
 
 
 def frequency_rows(plan: Plan) -> list[Row]:
-    return [PLAIN, often(plan), SPLIT]
+    return [PLAIN, more_often(plan), SPLIT]
 
 
-def cells_of(plan: Plan, rows: Sequence[Row]) -> list[Cell]:
-    return [
-        plan.cell(z, row.split, seed, variant=row.variant, changes=row.changes)
-        for seed in plan.seeds
-        for z in plan.noise
-        for row in rows
-    ]
-
-
-def subsampling(plan: Plan, found: Sequence[Found]) -> Results:
+def subsampling(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
     claims = [
         better(plan, found, PLAIN, DRAWN),
         better(plan, found, SPLIT, DRAWN),
         cheaper(plan, found, DRAWN, PLAIN),
         observed(plan, found),
     ]
-    note = "The paper prints no ε with sampling. A round's mean is of fewer hospitals: its noise is larger."
-    return _results(plan, found, subsampling_rows(plan), _SUBSAMPLING, claims, [note])
+    return (
+        claims,
+        "The paper prints no ε with sampling. Fewer hospitals in a round mean more noise on their mean.",
+    )
 
 
-def rounds(plan: Plan, found: Sequence[Found]) -> Results:
-    plain, split, long, long_split = rows = rounds_rows(plan)
+def rounds(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
+    plain, split, long, long_split = rows
     claims = [
         better(plan, found, long, plain),
         better(plan, found, long_split, split),
@@ -127,55 +120,39 @@ def rounds(plan: Plan, found: Sequence[Found]) -> Results:
         cheaper(plan, found, plain, long),
         cheaper(plan, found, split, long_split),
     ]
-    note = (
+    return claims, (
         f"The paper's rounds are 100 and 300, here {plan.base.rounds} and {FACTOR * plan.base.rounds}; "
         "it prints no ε for the longer runs."
     )
-    return _results(plan, found, rows, _ROUNDS, claims, [note])
 
 
-def frequency(plan: Plan, found: Sequence[Found]) -> Results:
-    plain, often_, split = rows = frequency_rows(plan)
+def frequency(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
+    plain, frequent, split = rows
     steps = local_steps(plan, found)
     differ = sum(before != after for _, before, after in steps.values())
     claims = [
-        better(plan, found, often_, plain),
-        better(plan, found, split, often_),
-        cheaper(plan, found, plain, often_),
+        better(plan, found, frequent, plain),
+        better(plan, found, split, frequent),
+        cheaper(plan, found, plain, frequent),
         Claim(
             "Every hospital does the same number of local steps in both",
             not differ,
-            f"another one in {differ} of {len(steps)} hospitals: rounds take whole steps, at least one",
+            f"another number in {differ} of {len(steps)} hospitals: rounds take whole steps, at least one",
         ),
     ]
-    work = markdown_table(
+    return claims, markdown_table(
         ["hospital", "images", "local steps", "three times as often", "change"],
         [
             [name, f"{images:,}", f"{before:,}", f"{after:,}", f"{after / before - 1:+.0%}"]
             for name, (images, before, after) in steps.items()
         ],
     )
-    return _results(plan, found, rows, _FREQUENCY, claims, [work])
 
 
-def _results(
-    plan: Plan,
-    found: Sequence[Found],
-    rows: Sequence[Row],
-    title: str,
-    claims: Sequence[Claim],
-    notes: Sequence[str],
-) -> Results:
-    """A table for each noise level, the claims, and a picture of the headline metric."""
-    tables = [f"## z = {z:g}\n\n{_table(plan, found, rows, z)}" for z in plan.noise]
-    pictures = {plan.metrics[0]: _picture(plan, found, rows, title)}
-    return Results(title, found, [*tables, "## What it says"], claims, notes, pictures)
-
-
-def _table(plan: Plan, found: Sequence[Found], rows: Sequence[Row], z: float) -> str:
+def _table(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row], z: float) -> str:
     first, second = plan.metrics
 
-    def runs(row: Row) -> list[Found]:
+    def runs(row: Row) -> list[CellRun]:
         return row.of(found, z)
 
     columns: Columns[Row] = (
@@ -191,8 +168,8 @@ def _table(plan: Plan, found: Sequence[Found], rows: Sequence[Row], z: float) ->
     return table(rows, columns)
 
 
-def better(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> Claim:
-    """Whether `row` has the better headline metric, beside the paper's figures."""
+def better(plan: Plan, found: Sequence[CellRun], row: Row, other: Row) -> Claim:
+    """Claims that `row` has the higher headline metric than `other`, beside the paper's figures."""
     metric = plan.metrics[0]
     ours, paper = {}, {}
     for z in plan.noise:
@@ -204,8 +181,8 @@ def better(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> Claim:
     return everywhere(f"{row.name} has a higher {METRIC_NAMES[metric]} than {other.name}", ours, paper)
 
 
-def cheaper(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> Claim:
-    """Whether `row` costs a hospital less."""
+def cheaper(plan: Plan, found: Sequence[CellRun], row: Row, other: Row) -> Claim:
+    """Claims that `row` costs a hospital less ε than `other`."""
     ours, theirs = (
         {z: [one.epsilon("hospital") for one in which.of(found, z)] for z in plan.noise}
         for which in (row, other)
@@ -218,8 +195,8 @@ def cheaper(plan: Plan, found: Sequence[Found], row: Row, other: Row) -> Claim:
     )
 
 
-def observed(plan: Plan, found: Sequence[Found]) -> Claim:
-    """On what ε with sampling counts."""
+def observed(plan: Plan, found: Sequence[CellRun]) -> Claim:
+    """Claims that ε with sampling also holds where an observer knows who took part."""
     spent = [one.summary["epsilon"] for z in plan.noise for one in DRAWN.of(found, z)]
     names = sorted({epsilon["accountant"] for epsilon in spent})
     return Claim(
@@ -229,8 +206,8 @@ def observed(plan: Plan, found: Sequence[Found]) -> Claim:
     )
 
 
-def local_steps(plan: Plan, found: Sequence[Found]) -> dict[str, tuple[int, int, int]]:
-    """Images of each hospital, and its optimizer steps over a run: as usual, and three times as often."""
+def local_steps(plan: Plan, found: Sequence[CellRun]) -> dict[str, tuple[int, int, int]]:
+    """By hospital: images, and optimizer steps of a run as usual and with three times the aggregations."""
     from silodp.local.steps import planned_steps
 
     usual, count = plan.base.local, plan.base.rounds
@@ -242,7 +219,7 @@ def local_steps(plan: Plan, found: Sequence[Found]) -> dict[str, tuple[int, int,
     }
 
 
-def _picture(plan: Plan, found: Sequence[Found], rows: Sequence[Row], title: str) -> Picture:
+def _picture(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row], title: str) -> Picture:
     metric = plan.metrics[0]
     ours, paper = [], []
     for marker, row in zip("os^D", rows, strict=False):
@@ -259,31 +236,37 @@ def _picture(plan: Plan, found: Sequence[Found], rows: Sequence[Row], title: str
     return Picture(panels, (9, 4.6), title, legends=2)
 
 
-_SUBSAMPLING = "Two thirds of the hospitals in each round"
-_ROUNDS = "Three times as many rounds"
-_FREQUENCY = "Three times as many aggregations of the same local work"
+def _study(
+    name: str,
+    title: str,
+    rows: Callable[[Plan], Sequence[Row]],
+    conclude: Callable[[Plan, Sequence[CellRun], Sequence[Row]], tuple[list[Claim], str]],
+    runs: int,
+) -> Study:
+    """A table of the appendix; `conclude` gives the claims and a note on its rows."""
 
-SUBSAMPLING = Study(
-    "appendix-subsampling",
-    "Appendix: two thirds of the hospitals in each round",
-    "prostate",
-    lambda plan: cells_of(plan, subsampling_rows(plan)),
-    subsampling,
-    runs=9,
+    def cells(plan: Plan) -> list[Cell]:
+        return [
+            plan.cell(z, row.split, seed, variant=row.variant, changes=row.changes)
+            for seed in plan.seeds
+            for z in plan.noise
+            for row in rows(plan)
+        ]
+
+    def results(plan: Plan, found: Sequence[CellRun]) -> Results:
+        claims, note = conclude(plan, found, rows(plan))
+        tables = [f"## z = {z:g}\n\n{_table(plan, found, rows(plan), z)}" for z in plan.noise]
+        pictures = {plan.metrics[0]: _picture(plan, found, rows(plan), title)}
+        return Results(title, found, [*tables, "## What it says"], claims, [note], pictures)
+
+    return Study(name, f"Appendix: {title[0].lower()}{title[1:]}", "prostate", cells, results, runs)
+
+
+SUBSAMPLING = _study(
+    "appendix-subsampling", "Two thirds of the hospitals in each round", subsampling_rows, subsampling, 9
 )
-ROUNDS = Study(
-    "appendix-rounds",
-    "Appendix: three times as many rounds",
-    "prostate",
-    lambda plan: cells_of(plan, rounds_rows(plan)),
-    rounds,
-    runs=12,
-)
-FREQUENCY = Study(
-    "appendix-frequency",
-    "Appendix: three times as many aggregations of the same local work",
-    "prostate",
-    lambda plan: cells_of(plan, frequency_rows(plan)),
-    frequency,
-    runs=9,
-)
+ROUNDS = _study("appendix-rounds", "Three times as many rounds", rounds_rows, rounds, 12)
+FREQUENCY = _study(
+    "appendix-frequency", "Three times as many aggregations of the same local work", frequency_rows,
+    frequency, 9,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Claims: sentences that stay the same, each with whether the numbers of a study confirm it."""
+"""Claims: fixed sentences, each with whether the numbers of a study confirm it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from silodp.tables import markdown_table
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper, or the study itself, says of the numbers.
+    """A statement of the paper, or of the study, about the numbers.
 
     Attributes:
-        text: the claim, the same whatever was measured.
-        holds: None where too little was measured to say.
+        text: the claim, whatever was measured.
+        holds: None where too little was measured to decide.
         measured: the figures that decide it.
-        paper: the paper's own figures for it, where it prints any.
+        paper: the paper's figures for it, if it prints any.
     """
 
     text: str
@@ -28,21 +28,21 @@ class Claim:
 
 
 def everywhere(text: str, gains: Mapping[str, float], paper: Mapping[str, float] | None = None) -> Claim:
-    """Holds where every gain is above zero; one that is undefined is named and decides nothing.
+    """A claim that holds where every defined gain is above zero; undefined ones are listed.
 
     Args:
-        gains: by where they were measured, such as {"z = 0.3": 0.1}.
-        paper: the paper's.
+        gains: by condition, such as {"z = 0.3": 0.1}.
+        paper: the paper's gains.
     """
     known = [gain for gain in gains.values() if not math.isnan(gain)]
     return Claim(text, all(gain > 0 for gain in known) if known else None, _gains(gains), _gains(paper or {}))
 
 
 def rising(text: str, values: Mapping[float, float], digits: int = 2, *, falling: bool = False) -> Claim:
-    """Holds where each value is larger (or smaller) than the one before; one value shows no trend.
+    """A claim that holds where each value is larger (or smaller) than the one before.
 
     Args:
-        values: by z, from the smallest.
+        values: by z, in ascending order; a single value decides nothing.
     """
     sign = -1 if falling else 1
     holds = all(sign * after > sign * before for before, after in pairwise(values.values()))
@@ -55,7 +55,7 @@ def listed(values: Mapping[float, float], digits: int = 2) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """As Markdown; the paper's figures where there are any."""
+    """A Markdown table, with a column for the paper's figures if there are any."""
     header = ["claim", "holds", "measured"]
     rows = [[one.text, _WORDS[one.holds], one.measured or "–"] for one in claims]
     if any(one.paper for one in claims):

@@ -1,4 +1,4 @@
-"""Groups of runs, and what the columns of a table say of them; hospital before intermediary everywhere."""
+"""Groups of runs and the columns of tables about them; the hospital always comes before the intermediary."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from typing import Any, Literal, TypeVar
 
 from silodp.privacy.events import Unit
 from silodp.runs.wording import show_epsilon
-from silodp.studies.study import Found
+from silodp.studies.study import CellRun
 from silodp.tables import markdown_table
 
 Row = TypeVar("Row")
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
-"""The columns of a table: the head of each, and what it says of a row."""
+"""The columns of a table: the heading of each, and its text for a row."""
 
 METRIC_NAMES = {"dice": "Dice", "iou": "IoU", "auc": "AUC", "accuracy": "accuracy"}
 
 
 def table(rows: Iterable[Row], columns: Columns[Row]) -> str:
-    """As Markdown."""
+    """A Markdown table."""
     return markdown_table([head for head, _ in columns], [[show(row) for _, show in columns] for row in rows])
 
 
-def select(found: Iterable[Found], **columns: Any) -> list[Found]:
+def select(found: Iterable[CellRun], **columns: Any) -> list[CellRun]:
     """The runs with these values in their columns."""
     return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Runs without and with intermediaries, otherwise alike.
+    """Runs without and with intermediaries that are otherwise equal.
 
     Attributes:
-        key: what they have in common.
+        key: what they have in common, such as z.
     """
 
     key: Any
-    without: list[Found]
-    with_: list[Found]
+    without: list[CellRun]
+    with_: list[CellRun]
 
-    def runs(self, word: str) -> list[Found]:
+    def runs(self, word: str) -> list[CellRun]:
         """Those "without", or "with"."""
         return self.with_ if word == "with" else self.without
 
     def gain(self, metric: str) -> float:
-        """Of a test metric, by intermediaries; NaN where a side has none."""
+        """Gain of a test metric through intermediaries; NaN where either side is missing."""
         return mean_test(self.with_, metric) - mean_test(self.without, metric)
 
 
-def pairs(found: Sequence[Found], key: Callable[[Found], Any]) -> list[Pair]:
-    """The runs by what they have in common, in the order in which that first comes."""
-    found_by: dict[Any, list[Found]] = {}
+def pairs(found: Sequence[CellRun], key: Callable[[CellRun], Any]) -> list[Pair]:
+    """Groups runs by `key`, in the order of first occurrence."""
+    found_by: dict[Any, list[CellRun]] = {}
     for one in found:
         found_by.setdefault(key(one), []).append(one)
     return [
@@ -68,14 +68,14 @@ PAIRED: Columns[Pair] = (
     ("ε intermediary: with", lambda pair: epsilon(pair.with_, "intermediary")),
     ("v, last round", lambda pair: distinct(pair.with_, "intermediaries")),
 )
-"""What a pair costs."""
+"""Both ε of a pair, and its v."""
 
 
 def scored(metric: str, printed: Callable[[Any, bool], Sequence[float] | None]) -> Columns[Pair]:
-    """A pair's test metric beside the paper's.
+    """A test metric of a pair beside the paper's.
 
     Args:
-        printed: mean and standard deviation, by the pair's key and whether hospitals are split.
+        printed: the paper's mean and standard deviation, from the key of the pair and whether to split.
     """
     return (
         (f"{METRIC_NAMES[metric]}: without", lambda pair: spread_test(pair.without, metric)),
@@ -86,40 +86,42 @@ def scored(metric: str, printed: Callable[[Any, bool], Sequence[float] | None]) 
     )
 
 
-def privacy(runs: Callable[[Row], Sequence[Found]]) -> Columns[Row]:
-    """What the runs of a row cost."""
+def privacy(runs: Callable[[Row], Sequence[CellRun]]) -> Columns[Row]:
+    """Both ε of the runs of a row."""
     return (
         ("ε hospital", lambda row: epsilon(runs(row), "hospital")),
         ("ε intermediary", lambda row: epsilon(runs(row), "intermediary")),
     )
 
 
-def epsilon(runs: Iterable[Found], unit: Unit) -> str:
-    """What the runs cost."""
+def epsilon(runs: Iterable[CellRun], unit: Unit) -> str:
+    """ε of the runs, as a range where it differs."""
     return between([one.epsilon(unit) for one in runs])
 
 
 def between(values: Sequence[float]) -> str:
-    """One ε, or the least and the most of several."""
+    """One ε, or the smallest and the largest of several."""
     if not values:
         return "–"
     low, high = show_epsilon(min(values)), show_epsilon(max(values))
     return low if low == high else f"{low}–{high}"
 
 
-def distinct(found: Iterable[Found], key: Literal["rounds", "delta", "intermediaries", "parameters"]) -> str:
-    """The different numbers that summaries have under a key, from the smallest: «9, 10»."""
+def distinct(
+    found: Iterable[CellRun], key: Literal["rounds", "delta", "intermediaries", "parameters"]
+) -> str:
+    """The distinct values of a key in summary.json, in ascending order, such as «9, 10»."""
     numbers = sorted({one.summary[key] for one in found})
     return ", ".join(f"{value:,}" if key == "parameters" else f"{value:g}" for value in numbers) or "–"
 
 
-def spread_test(runs: Iterable[Found], metric: str) -> str:
-    """A test metric over seeds."""
+def spread_test(runs: Iterable[CellRun], metric: str) -> str:
+    """Mean and standard deviation of a test metric over seeds."""
     return spread([one.test(metric) for one in runs])
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Mean ± standard deviation over seeds, the mean alone where there is one; how many have no value."""
+    """Mean ± standard deviation of the defined values, and how many are defined where not all are."""
     known = [value for value in values if not math.isnan(value)]
     text = f"{statistics.mean(known):.{digits}f}" if known else "–"
     if len(known) > 1:
@@ -127,8 +129,8 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return text + (f" ({len(known)} of {len(values)} seeds defined)" if len(known) < len(values) else "")
 
 
-def mean_test(runs: Iterable[Found], metric: str) -> float:
-    """Mean of a test metric over the runs for which it is defined; NaN if there is none."""
+def mean_test(runs: Iterable[CellRun], metric: str) -> float:
+    """Mean of a test metric over the runs for which it is defined; NaN if there are none."""
     return defined_mean(one.test(metric) for one in runs)
 
 
@@ -142,7 +144,7 @@ def show(value: float, digits: int = 3) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference."""
+    """A difference with its sign."""
     return "–" if math.isnan(value) else f"{value:+.3f}"
 
 

@@ -1,4 +1,4 @@
-"""How far noise drives a model from training without it: what is trained for that, and what it comes to."""
+"""The drift of a model under noise: its distance from the same training without noise."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from silodp.runs.folder import RunFolder
 from silodp.runs.schema import RoundRecord, or_nan
 from silodp.runs.threads import threads
 from silodp.studies.columns import select
-from silodp.studies.study import Found, read_product
+from silodp.studies.study import CellRun, read_product, train_or_resume
 from silodp.tasks import task_named
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How far noise drove the model from training without it, after 1, 2, … steps or rounds.
+    """Distance between a model and the same training without noise, after 1, 2, … steps or rounds.
 
     Attributes:
         level: "sample" or "client".
-        over: what t counts.
-        repetitions: the drift of each.
-        law: what the √t law says.
-        learnt: how far training without noise went from its start.
+        over: what t counts, such as "round".
+        repetitions: the drift in each repetition.
+        law: the drift by the √t law.
+        learnt: distance of training without noise from its start.
     """
 
     level: str
@@ -52,14 +52,13 @@ class Drift:
 
     @property
     def exponent(self) -> float:
-        """p of the law drift ∝ t^p that fits the mean best, by least squares of the logarithms."""
+        """The p of drift ∝ t^p, fitted to the mean by least squares of the logarithms."""
         times = [math.log(number) for number in range(1, len(self.law) + 1)]
         return statistics.linear_regression(times, [math.log(drift) for drift in self.mean]).slope
 
 
 def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> None:
-    """A run, or the rest of one, that leaves its model after every round in models/."""
-    from silodp.runs.training import resume, train
+    """Trains or resumes a run and saves the model after every round in models/."""
 
     def keep(_: RoundRecord | None = None) -> None:
         checkpoint = RunFolder(folder).load_checkpoint(torch.device("cpu"))
@@ -69,13 +68,9 @@ def train_keeping_models(experiment: Experiment, folder: Path, device: str) -> N
             with replacing(path) as file:
                 torch.save(checkpoint["state"]["parameters"], file)
 
-    if (folder / "summary.json").exists():
-        return
-    if (folder / "experiment.toml").exists():
+    if (folder / "experiment.toml").exists() and not (folder / "summary.json").exists():
         keep()  # the run may have been stopped between its checkpoint and its model
-        resume(folder, device=device, on_round=keep)
-    else:
-        train(experiment, out=folder, device=device, on_round=keep)
+    train_or_resume(experiment, folder, device, on_round=keep)
 
 
 def _model_path(folder: Path, round_: int) -> Path:
@@ -83,7 +78,7 @@ def _model_path(folder: Path, round_: int) -> Path:
 
 
 class _DriftFile(TypedDict):
-    """drift.json: after 1, 2, … steps, as `Drift`; null where training went beyond all numbers."""
+    """drift.json: one repetition of `Drift`; null where training diverged."""
 
     drift: list[float | None]
     learnt: list[float | None]
@@ -91,8 +86,8 @@ class _DriftFile(TypedDict):
 
 
 @dataclass(frozen=True)
-class Drifting:
-    """Follows how far DP-SGD's noise drives the largest hospital's model; repetitions differ in the noise."""
+class FollowDrift:
+    """The work of a cell: the drift of DP-SGD in the largest hospital; repetitions differ in their noise."""
 
     steps: int
     repetition: int
@@ -111,7 +106,7 @@ class Drifting:
         write_atomically(folder / "drift.json", to_json(content).encode())
 
     def _follow(self, experiment: Experiment, device: torch.device) -> tuple[list[float], list[float], int]:
-        """The drift and the way that training without noise went, after every step."""
+        """By step: the drift, and the distance of training without noise from its start; then d."""
         from silodp.local.sample_level import SampleLevel
 
         cohort, size, seed = load_cohort(experiment.cohort), experiment.local.batch_size, experiment.seed
@@ -144,8 +139,8 @@ class Drifting:
         return drift, [_distance(one, start) for one in clean], len(model)
 
 
-def local_drift(found: Sequence[Found]) -> Drift | None:
-    """How far DP-SGD's noise drove a hospital's model, from what `Drifting` wrote; None without any."""
+def local_drift(found: Sequence[CellRun]) -> Drift | None:
+    """The drift of DP-SGD from the files of `FollowDrift`; None without any."""
     files = [read_product(_DriftFile, one.folder / "drift.json") for one in found]
     if not files:
         return None
@@ -153,8 +148,8 @@ def local_drift(found: Sequence[Found]) -> Drift | None:
     return Drift("sample", "local step", drifts, files[0]["law"], list(map(or_nan, files[0]["learnt"])))
 
 
-def client_drift(noisy: Sequence[Found], clean: Sequence[Found]) -> Drift | None:
-    """How far client-level noise drives the model from the run without it, from the models of the rounds."""
+def client_drift(noisy: Sequence[CellRun], clean: Sequence[CellRun]) -> Drift | None:
+    """The drift of client-level runs from the runs without noise, by the saved models; None without any."""
     repetitions, learnt = [], []
     for one in noisy:
         for other in select(clean, seed=one.cell.columns["seed"]):
@@ -182,7 +177,7 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _law(count: int, parameters: int, rate: float, noise: float, bound: float, divisor: int) -> list[float]:
-    """η·(z·bound/divisor)·√(t·d) for t = 1, 2, …: the length of noise that adds up on a flat loss."""
+    """η·(z·bound/divisor)·√(t·d) for t = 1, 2, …: the norm of noise that accumulates on a flat loss."""
     return [
         accumulated_noise(rate, noise, bound, divisor, number) * math.sqrt(parameters)
         for number in range(1, count + 1)

@@ -8,11 +8,11 @@ from statistics import mean
 from typing import Any
 
 from silodp.studies.columns import Columns, privacy, show, spread, table
-from silodp.studies.laws import HOLDS, QUANTITIES, UNLIKE, Fits, claim, fit
+from silodp.studies.laws import HOLDS, MOST_OFF, QUANTITIES, Fits, claim, fit
 from silodp.studies.output import Results, run_rows
-from silodp.studies.over_rounds import UNNOISED, need_diagnostics
+from silodp.studies.over_rounds import UNNOISED, require_diagnostics
 from silodp.studies.pictures import GREY, WITH, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Scale, Study
+from silodp.studies.study import Cell, CellRun, Plan, Scale, Study
 
 _COUNTS: Mapping[Scale, Sequence[int]] = {
     "smoke": (1, 2, 3),
@@ -24,7 +24,7 @@ _ROUNDS: Mapping[Scale, int] = {"smoke": 2, "small": 6, "paper": 10}
 FIRST, MEAN = "round 1", "mean over the rounds"
 
 Values = Mapping[tuple[str, str], Sequence[tuple[int, float]]]
-"""By how it is measured and quantity: (v, value) of each run."""
+"""(v, value) of each run, by way of measuring and quantity."""
 
 _THEORY = (
     "Why: with ‖ζ‖ = zC√d/(Nv), Σ‖Δ‖ ≈ NvC and a sum ‖ΣΔ̂‖ that grows like C·v^s, ξ ∝ v^−(1+s), "
@@ -33,19 +33,19 @@ _THEORY = (
     "does not grow with v."
 )
 _PAPER = (
-    "The paper prints a picture without numbers, and the laws ξ = ξ₁/v and φ = φ₁·v (its Eq. 3), "
+    "The paper prints a figure without numbers, and the laws ξ = ξ₁/v and φ = φ₁·v (its Eq. 3), "
     f"from which λ = λ₁/v² follows. A law holds where its R² is {HOLDS:g} or more and the best power of v is "
-    f"within {UNLIKE:g} of its own."
+    f"within {MOST_OFF:g} of its own."
 )
 
 
 def cells(plan: Plan) -> list[Cell]:
-    need_diagnostics(plan, "figure1b")
+    require_diagnostics(plan, "figure1b")
     return [_cell(plan, count, seed) for seed in plan.seeds for count in _counts(plan)]
 
 
 def _counts(plan: Plan) -> list[int]:
-    """Those for which the smallest hospital has images and patients."""
+    """The v for which the smallest hospital has enough images and patients."""
     return [count for count in _COUNTS[plan.scale] if count <= plan.most_intermediaries]
 
 
@@ -59,17 +59,17 @@ def _cell(plan: Plan, count: int, seed: int) -> Cell:
     return plan.cell(middle, count > 1, seed, variant=f"v{count}", changes=changes)
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     values = measured(found)
     fits = [fit(values, quantity, how) for how in (FIRST, MEAN) for quantity in QUANTITIES]
     left_out = [count for count in _COUNTS[plan.scale] if count not in _counts(plan)]
     explanation = (
         f"z = {found[0].cell.columns['z']:g}; v is fixed in each run. In round 1 every v trains from the "
-        "same model. Later each run has a model of its own, so the mean over all rounds also holds what v "
-        "did to training; both are fitted, a point a run."
+        "same model. Later the models differ, so the mean over all rounds also includes the effect of v on "
+        "training; both are fitted, with a point for each run."
     )
     if left_out:
-        explanation += f" The smallest hospital has no images for v = {', '.join(map(str, left_out))}."
+        explanation += f" The smallest hospital has too few images for v = {', '.join(map(str, left_out))}."
     return Results(
         "Figure 1(b), prostate: noise level and diversity over v",
         found,
@@ -85,8 +85,8 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def measured(found: Sequence[Found]) -> Values:
-    """Rounds without a number are left out."""
+def measured(found: Sequence[CellRun]) -> Values:
+    """Values of round 1 and means over the rounds; rounds without a value are left out."""
     values: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for one in found:
         for quantity in QUANTITIES:
@@ -102,8 +102,8 @@ def measured(found: Sequence[Found]) -> Values:
     return values
 
 
-def _points_table(found: Sequence[Found], values: Values) -> str:
-    runs: dict[int, list[Found]] = {}
+def _points_table(found: Sequence[CellRun], values: Values) -> str:
+    runs: dict[int, list[CellRun]] = {}
     for one in found:
         runs.setdefault(_count(one), []).append(one)
 
@@ -134,8 +134,8 @@ def _fits_table(fits: Sequence[Fits]) -> str:
     return table(fits, columns)
 
 
-def _results(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """A line a run, with both ways of measuring."""
+def _results(found: Sequence[CellRun]) -> list[dict[str, Any]]:
+    """results.csv: a row for each run, with both ways of measuring."""
     alone = [measured([one]) for one in found]
     return [
         {
@@ -150,7 +150,7 @@ def _results(found: Sequence[Found]) -> list[dict[str, Any]]:
     ]
 
 
-def _rounds(found: Sequence[Found]) -> list[dict[str, Any]]:
+def _rounds(found: Sequence[CellRun]) -> list[dict[str, Any]]:
     return [
         {
             "v": line["intermediaries"],
@@ -180,7 +180,7 @@ def _fit_row(one: Fits) -> dict[str, Any]:
     }
 
 
-def _picture(found: Sequence[Found], values: Values, fits: Sequence[Fits]) -> Picture:
+def _picture(found: Sequence[CellRun], values: Values, fits: Sequence[Fits]) -> Picture:
     import numpy as np
 
     counts = sorted({_count(one) for one in found})
@@ -216,16 +216,12 @@ def _picture(found: Sequence[Found], values: Values, fits: Sequence[Fits]) -> Pi
     return Picture(panels, (12, 4.8), title, legends=0, same_y=False)
 
 
-STUDY = Study(
-    "figure1b",
-    "Figure 1(b): noise level and diversity against the number of intermediaries",
-    "prostate",
-    cells,
-    results,
-    runs=7,
-)
-
-
-def _count(one: Found) -> int:
-    """v, which each run fixes."""
+def _count(one: CellRun) -> int:
+    """v, which is fixed in each run."""
     return one.cell.experiment.intermediaries.asked or 1
+
+
+STUDY = Study(
+    "figure1b", "Figure 1(b): noise level and diversity against the number of intermediaries", "prostate",
+    cells, results, runs=7,
+)  # fmt: skip

@@ -8,57 +8,49 @@ from typing import Any
 
 from silodp.intermediary import closed_form
 from silodp.studies.claims import Claim, listed, rising
-from silodp.studies.columns import PAIRED, Pair, pairs, table
+from silodp.studies.columns import Pair
 from silodp.studies.output import Results
 from silodp.studies.over_rounds import (
     UNNOISED,
     Groups,
+    distribution_table,
     distributions,
     fedavg_cells,
     grouped,
     hospitals_a_round,
-    in_words,
     medians,
-    middle_half,
-    need_diagnostics,
+    paper_shows,
     round_rows,
     uncapped,
 )
 from silodp.studies.pictures import Level
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 NEAR = 1.5
-"""A median of N·λ within this factor of its target 1 counts as centred: v is a whole number, rounded down."""
+"""A median of N·λ within this factor of its target 1 counts as on target: v is rounded down."""
 
 _EXPLANATION = (
-    "N·λ in each round, N the number of hospitals: the method steers λ to 1/N, which is N·λ = 1, by "
+    "N·λ in each round, where N is the number of hospitals: the method steers λ to 1/N, so N·λ to 1, by "
     "v ← v·√(N·λ). With intermediaries the first round only measures (its update is not applied) and is "
-    "left out. Expected is N·λ = z√d/(N·v²), which needs no data: the norm of the noise over N·v updates "
-    "of norm C."
+    "left out. Expected is N·λ = z√d/(N·v²), the norm of the noise over N·v updates of norm C, which "
+    "needs no data."
 )
 
 
 def cells(plan: Plan) -> list[Cell]:
-    need_diagnostics(plan, "figure2a")
-    return fedavg_cells(plan)
+    return fedavg_cells(plan, shows="figure2a")
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     rows = _rows(found)
     groups = grouped(rows, "n_lambda")
-    columns = (
-        ("z", lambda pair: f"{pair.key:g}"),
-        *PAIRED,
-        ("expected without", lambda pair: f"{_expected(pair):.2f}"),
-        ("N·λ without: median (middle half)", lambda pair: middle_half(groups.get((pair.key, "without")))),
-        ("with", lambda pair: middle_half(groups.get((pair.key, "with")))),
-    )
+    expected = (("expected without", lambda pair: f"{_expected(pair):.2f}"),)
     return Results(
         "Figure 2(a), prostate: the ratio λ over rounds",
         found,
-        [_EXPLANATION, table(pairs(found, lambda one: one.cell.columns["z"]), columns)],
+        [_EXPLANATION, distribution_table(found, groups, "N·λ", before=expected)],
         [*_claims(groups), uncapped(rows)],
-        [in_words("a"), UNNOISED],
+        [paper_shows("a"), UNNOISED],
         {
             "figure2a": distributions(
                 plan,
@@ -72,7 +64,7 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def _rows(found: Sequence[Found]) -> list[dict[str, Any]]:
+def _rows(found: Sequence[CellRun]) -> list[dict[str, Any]]:
     """rounds.csv, with N·λ."""
     return [
         {**row, "n_lambda": None if row["lambda"] is None else hospitals_a_round(one) * row["lambda"]}
@@ -82,7 +74,7 @@ def _rows(found: Sequence[Found]) -> list[dict[str, Any]]:
 
 
 def _expected(pair: Pair) -> float:
-    """N·λ of hospitals that are not split."""
+    """N·λ of unsplit hospitals by the closed form."""
     one = (pair.without or pair.with_)[0]
     return closed_form(pair.key, one.summary["parameters"], hospitals_a_round(one)) ** 2
 
@@ -113,10 +105,6 @@ def _most_over_least(values: Mapping[float, float]) -> float:
 
 
 STUDY = Study(
-    "figure2a",
-    "Figure 2(a): the ratio λ over rounds, with and without intermediaries",
-    "prostate",
-    cells,
-    results,
-    runs=6,
-)
+    "figure2a", "Figure 2(a): the ratio λ over rounds, with and without intermediaries", "prostate", cells,
+    results, runs=6,
+)  # fmt: skip

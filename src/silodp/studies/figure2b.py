@@ -1,24 +1,22 @@
-"""Figure 2(b): how unlike the updates are in their direction, without and with intermediaries."""
+"""Figure 2(b): how much the directions of updates differ, without and with intermediaries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from silodp.studies.claims import everywhere, rising
-from silodp.studies.columns import PAIRED, pairs, table
 from silodp.studies.output import Results
 from silodp.studies.over_rounds import (
     UNNOISED,
+    distribution_table,
     distributions,
     fedavg_cells,
     grouped,
-    in_words,
     medians,
-    middle_half,
-    need_diagnostics,
+    paper_shows,
     round_rows,
 )
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 _EXPLANATION = (
     "In each round the cosine between every update and the aggregate (the sum of the clipped updates, "
@@ -29,29 +27,19 @@ _EXPLANATION = (
 
 
 def cells(plan: Plan) -> list[Cell]:
-    need_diagnostics(plan, "figure2b")
-    return fedavg_cells(plan)
+    return fedavg_cells(plan, shows="figure2b")
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     rows = round_rows(found, "cosine_std")
     groups = grouped(rows, "cosine_std")
     without, with_ = medians(groups, "without"), medians(groups, "with")
     smaller = {z: without[z] - with_[z] for z in without if z in with_}
-    columns = (
-        ("z", lambda pair: f"{pair.key:g}"),
-        *PAIRED,
-        (
-            "std of cosines without: median (middle half)",
-            lambda pair: middle_half(groups.get((pair.key, "without")), 3),
-        ),
-        ("with", lambda pair: middle_half(groups.get((pair.key, "with")), 3)),
-        ("with − without", lambda pair: f"{-smaller[pair.key]:+.3f}" if pair.key in smaller else "–"),
-    )
+    change = (("with − without", lambda pair: f"{-smaller[pair.key]:+.3f}" if pair.key in smaller else "–"),)
     return Results(
         "Figure 2(b), prostate: spread of the updates' directions",
         found,
-        [_EXPLANATION, table(pairs(found, lambda one: one.cell.columns["z"]), columns)],
+        [_EXPLANATION, distribution_table(found, groups, "std of cosines", 3, after=change)],
         [
             everywhere(
                 "The spread is smaller with intermediaries (without − with)",
@@ -59,13 +47,13 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
             ),
             rising("Without intermediaries the spread falls with z", without, 3, falling=True),
         ],
-        [in_words("b"), UNNOISED],
+        [paper_shows("b"), UNNOISED],
         {
             "figure2b": distributions(
                 plan,
                 groups,
                 "std of cosine(update, aggregate)\n(lower: more alike)",
-                "How unlike the updates of one round are in direction",
+                "How much the updates of one round differ in direction",
             )
         },
         {"rounds.csv": rows},
@@ -73,10 +61,6 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
 
 
 STUDY = Study(
-    "figure2b",
-    "Figure 2(b): spread of the updates' directions over rounds",
-    "prostate",
-    cells,
-    results,
+    "figure2b", "Figure 2(b): spread of the updates' directions over rounds", "prostate", cells, results,
     runs=6,
-)
+)  # fmt: skip

@@ -20,16 +20,16 @@ from silodp.studies.columns import (
     table,
 )
 from silodp.studies.output import Results
-from silodp.studies.over_rounds import in_words
+from silodp.studies.over_rounds import paper_shows
 from silodp.studies.paper import printed, table1
 from silodp.studies.pictures import WITH, WITHOUT, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 MOST = 5
-"""So many numbers of hospitals: the paper's 2…6, evenly spread where a cohort has more."""
+"""Numbers of hospitals that are tried: the paper's 2…6, evenly spread for larger cohorts."""
 
 Means = dict[int, float]
-"""The headline metric by the number of hospitals, where it is defined."""
+"""The headline metric by number of hospitals, where it is defined."""
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -51,14 +51,14 @@ def _numbers(hospitals: int) -> list[int]:
 
 
 def _cell(plan: Plan, members: int, split: bool, seed: int) -> Cell:
-    """With all hospitals it is table 1's own run, so nothing is set."""
+    """With all hospitals it is a run of table 1, so no setting changes."""
     if members == len(plan.training_sizes):
         return plan.cell(plan.noise[0], split, seed)
     changes = {"participation.members": members}
     return plan.cell(plan.noise[0], split, seed, variant=f"{members}hospitals", changes=changes)
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     metric, total = plan.metrics[0], found[0].summary["cohort"]["hospitals"]
     both = sorted(pairs(found, lambda one: one.summary["members"]), key=lambda pair: int(pair.key))
 
@@ -82,14 +82,14 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
         found,
         [explanation, table(both, columns)],
         _claims(both, metric),
-        [in_words("c")],
+        [paper_shows("c")],
         {"figure2c": _picture(plan, both)},
         {"points.csv": _points(found, metric)},
     )
 
 
-def _points(found: Sequence[Found], metric: str) -> list[dict[str, Any]]:
-    """What is drawn: a line a run."""
+def _points(found: Sequence[CellRun], metric: str) -> list[dict[str, Any]]:
+    """points.csv: a row for each run."""
     return [
         {
             "hospitals": one.summary["members"],
@@ -107,7 +107,7 @@ def _means(both: Sequence[Pair], metric: str, word: str) -> Means:
 
 
 def _claims(both: Sequence[Pair], metric: str) -> list[Claim]:
-    """What is lost from the most hospitals to the fewest, and whether the method loses a smaller part."""
+    """How much is lost from the most hospitals to the fewest, and whether the method loses a smaller part."""
     without, with_ = (_means(both, metric, word) for word in ("without", "with"))
     lost, lost_with = _lost(without), _lost(with_)
     falls = lost > 0 if not math.isnan(lost) else None
@@ -122,7 +122,7 @@ def _claims(both: Sequence[Pair], metric: str) -> list[Claim]:
 
 
 def _lost(means: Means) -> float:
-    """Which part is lost from the most hospitals to the fewest; NaN where that cannot be said."""
+    """The fraction lost from the most hospitals to the fewest; NaN where it cannot be computed."""
     if len(means) < 2:
         return math.nan
     most, fewest = means[max(means)], means[min(means)]

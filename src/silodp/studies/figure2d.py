@@ -11,18 +11,18 @@ from silodp.intermediary import closed_form
 from silodp.studies.claims import Claim, rising
 from silodp.studies.columns import privacy, select, table
 from silodp.studies.output import Results
-from silodp.studies.over_rounds import fedavg_cells, hospitals_a_round, in_words, round_rows, uncapped
+from silodp.studies.over_rounds import fedavg_cells, hospitals_a_round, paper_shows, round_rows, uncapped
 from silodp.studies.pictures import BLUE, ORANGE, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
-_LOOKS = (("#56B4E9", "o-"), (BLUE, "s-"), ("#000000", "^-"))
-"""From the least noise to the most."""
+_STYLES = (("#56B4E9", "o-"), (BLUE, "s-"), ("#000000", "^-"))
+"""Colour and style of the lines, from the least noise to the most."""
 
 _EXPLANATION = (
     "Intermediaries a hospital is split into, in each round, under the adaptive rule v ← ⌊v·√(N·λ)⌋. "
     "The first round only measures, with v = 1; «after the start» is from the second round on. v* = "
     "√(z√d/N) is where the rule settles if C is the median norm; it needs no data. A capped round is "
-    "one in which the smallest hospital has no images for as many intermediaries as the rule asks for."
+    "one in which the smallest hospital has too few images for the v of the rule."
 )
 
 
@@ -32,7 +32,7 @@ class Course:
 
     Attributes:
         jumps: (round, change) wherever v changes by more than one from the round before.
-        capped: in how many rounds the smallest hospital had no images for as many as the rule asked for.
+        capped: rounds in which the smallest hospital had too few images for the v of the rule.
     """
 
     values: tuple[int, ...]
@@ -40,7 +40,7 @@ class Course:
     capped: int
 
 
-def course(one: Found) -> Course:
+def course(one: CellRun) -> Course:
     lines = [line for line in one.rounds if line["applied"]]
     steps = [
         (after["round"], after["intermediaries"] - before["intermediaries"])
@@ -53,13 +53,13 @@ def course(one: Found) -> Course:
     )
 
 
-def expected(one: Found) -> float:
+def expected(one: CellRun) -> float:
     """v* = √(z√d/N)."""
     z = one.cell.experiment.privacy.noise_multiplier
     return closed_form(z, one.summary["parameters"], hospitals_a_round(one))
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     courses = {z: [course(one) for one in select(found, z=z)] for z in plan.noise}
     known = {z: own for z, own in courses.items() if any(one.values for one in own)}
     rows = [
@@ -72,7 +72,7 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
         found,
         [_EXPLANATION, _table(found, known)],
         [*_claims(found, known), uncapped(rows)],
-        [in_words("d")],
+        [paper_shows("d")],
         {"figure2d": _picture(plan, found)},
         {"rounds.csv": rows},
     )
@@ -82,7 +82,7 @@ def _values(courses: Sequence[Course]) -> list[int]:
     return [v for one in courses for v in one.values]
 
 
-def _table(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) -> str:
+def _table(found: Sequence[CellRun], courses: Mapping[float, Sequence[Course]]) -> str:
     def jumps(z: float) -> str:
         each = (f"{by:+d} in round {number}" for one in courses[z] for number, by in one.jumps)
         return ", ".join(each) or "none"
@@ -102,8 +102,8 @@ def _table(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) ->
     return table(courses, columns)
 
 
-def _claims(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) -> list[Claim]:
-    """The paper has one change of more than one in one set of runs, so each seed may have one."""
+def _claims(found: Sequence[CellRun], courses: Mapping[float, Sequence[Course]]) -> list[Claim]:
+    """The paper has one change of more than one in its one set of runs, so each seed may have one."""
     every = [one for own in courses.values() for one in own if one.values]
     steps = sum(len(one.values) - 1 for one in every)
     changes = [abs(by) for one in every for _, by in one.jumps]
@@ -127,9 +127,9 @@ def _claims(found: Sequence[Found], courses: Mapping[float, Sequence[Course]]) -
     ]
 
 
-def _picture(plan: Plan, found: Sequence[Found]) -> Picture:
+def _picture(plan: Plan, found: Sequence[CellRun]) -> Picture:
     lines, levels = [], []
-    for z, (colour, style) in zip(plan.noise, _LOOKS[-len(plan.noise) :], strict=True):
+    for z, (colour, style) in zip(plan.noise, _STYLES[-len(plan.noise) :], strict=True):
         for one in select(found, z=z):
             rounds = [
                 (line["round"], line["intermediaries"], line["intermediaries_capped"]) for line in one.rounds
@@ -157,10 +157,6 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 STUDY = Study(
-    "figure2d",
-    "Figure 2(d): intermediaries over rounds, beside the closed form",
-    "prostate",
-    cells,
-    results,
+    "figure2d", "Figure 2(d): intermediaries over rounds, beside the closed form", "prostate", cells, results,
     runs=3,
-)
+)  # fmt: skip

@@ -1,7 +1,7 @@
-"""What a model is worth at each ε of a hospital: the recipe for whole hospitals beside training from chance.
+"""Test metric at each ε of a hospital: the recipe for whole hospitals beside training from random weights.
 
 Every method has the same ε of a hospital at each level, since the budget sets the noise; a hospital of v
-intermediaries gets z = v·z_h. At ε = 0 nothing is trained: the start itself is tested, as it is.
+intermediaries gets z = v·z_h. At ε = 0 nothing is trained: the start itself is tested.
 """
 
 from __future__ import annotations
@@ -29,30 +29,28 @@ from silodp.studies.columns import (
 from silodp.studies.matched_privacy import split_counts
 from silodp.studies.output import Results, run_rows
 from silodp.studies.pictures import BLUE, GREEN, ORANGE, PINK, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study, read_product
+from silodp.studies.study import Cell, CellRun, Plan, Study, read_product
 from silodp.studies.whole_hospital import (
     ICH_BASES,
     PROSTATE_BASES,
     RECIPE,
     START_PRODUCT,
     StartFile,
-    run,
+    cell_at,
     same_generator,
     score_start,
 )
 from silodp.tables import markdown_table
 
-START = "recipe-start"  # in its name, so that --only recipe takes it along
+START = "recipe-start"  # so that --only recipe includes it
 LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _FEATURES = {"prostate": 2, "ich": 4}  # of the narrow network
-
-
 SCRATCH, NARROW, SPLIT = "fedavg", "narrow", "split"
 
 
 @dataclass(frozen=True)
 class Method:
-    """One line of the picture."""
+    """A line of the figure."""
 
     name: str
     colour: str
@@ -61,23 +59,23 @@ class Method:
 
 METHODS = {
     RECIPE: Method("the recipe", BLUE, "o-"),
-    SCRATCH: Method("DP-FedAvg, all from chance", ORANGE, "s--"),
+    SCRATCH: Method("DP-FedAvg, all from random weights", ORANGE, "s--"),
     NARROW: Method("DP-FedAvg, narrow network", GREEN, "^-."),
     SPLIT: Method("DP-FedAvg with intermediaries", PINK, "D:"),
 }
-"""By the word in their runs' names; told apart without colours too."""
+"""By the word in the names of their runs; distinguishable without colours, too."""
 
 _THEORY = (
     "With everyone in every round, T rounds of agreeing updates move the model by T·C and their noise by "
-    "√T·z·C·√d/N in norm: signal over noise is μ·N/√d, where ε and δ fix μ = √T/z. More rounds do not change "
-    "it, nor does splitting at equal ε of a hospital; d, how many numbers train, does. Without noise nobody "
-    "is clipped or split."
+    "√T·z·C·√d/N in norm: signal over noise is μ·N/√d, where ε and δ fix μ = √T/z. Neither more rounds nor "
+    "splitting at equal ε of a hospital changes it; d, the number of trained parameters, does. Without noise "
+    "there is no clipping and no splitting."
 )
 
 
 def cells(plan: Plan) -> list[Cell]:
-    scratch = _from_chance(plan)
-    whole = replace(plan, base=run(plan, SCRATCH, math.inf, 0, scratch).experiment)
+    scratch = _from_scratch(plan)
+    whole = replace(plan, base=cell_at(plan, SCRATCH, math.inf, 0, scratch).experiment)
     changes: dict[str, dict[str, Any]] = {
         RECIPE: {},
         SCRATCH: scratch,
@@ -91,31 +89,31 @@ def cells(plan: Plan) -> list[Cell]:
         if SPLIT in changes
     }
     found = [
-        run(plan, method, epsilon, seed, {**own, **(counts[epsilon] if method == SPLIT else {})})
+        cell_at(plan, method, epsilon, seed, {**own, **(counts[epsilon] if method == SPLIT else {})})
         for seed in plan.seeds
         for method, own in changes.items()
         for epsilon in levels(plan, method)
     ]
-    plain = run(plan, START, math.inf, plan.seeds[0], work=score_start, product=START_PRODUCT)
+    plain = cell_at(plan, START, math.inf, plan.seeds[0], work=score_start, product=START_PRODUCT)
     return [replace(plain, columns={**plain.columns, "method": RECIPE, "epsilon_asked": 0.0}), *found]
 
 
 def levels(plan: Plan, method: str) -> tuple[float, ...]:
-    """ε of a method's runs; at small scale, to end in half an hour, only the recipe has all."""
+    """ε of a method's runs; at small scale only the recipe has all, to finish in half an hour."""
     few = {"smoke": (8.0,), "small": (1.0, 8.0, 16.0), "paper": LEVELS}[plan.scale]
     finite = LEVELS if method == RECIPE and plan.scale == "small" else few
     return finite if method == SPLIT else (*finite, math.inf)  # without noise nobody is split
 
 
 def _split_count(plan: Plan, whole: Plan, epsilon: float, changes: dict[str, Any]) -> int:
-    """v by the closed form at the hospital's own z, as far as the smallest hospital allows."""
-    unsplit = run(plan, SCRATCH, epsilon, 0, changes).experiment
+    """v by the closed form at the hospital's z, up to what the smallest hospital allows."""
+    unsplit = cell_at(plan, SCRATCH, epsilon, 0, changes).experiment
     z_h = unsplit.resolve(len(whole.training_sizes), 1).privacy.noise_multiplier
     return split_counts(whole, z_h)[-1]
 
 
-def _from_chance(plan: Plan) -> dict[str, Any]:
-    """All parameters of the same network from chance, trained as the preset for such images says."""
+def _from_scratch(plan: Plan) -> dict[str, Any]:
+    """Settings that train all parameters of the same network from random weights, as the preset does."""
     small = {"prostate": ("demo", "prostatex"), "ich": ("ich-small", "head-ct")}[plan.task]
     preset = f"{plan.task}-paper" if plan.scale == "paper" else small[plan.base.cohort.files is not None]
     usual = Experiment.load(preset)
@@ -137,15 +135,15 @@ def _fits(usual: Experiment, key: str) -> bool:
     return section == "local" and setting in type(usual.local).model_fields
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     untrained = next((one for one in found if one.cell.product == START_PRODUCT), None)
     trained = [one for one in found if one.cell.product != START_PRODUCT]
     if not trained:
-        raise InputError(f"--only {plan.only}: the start alone is no study; take more of its runs")
+        raise InputError(f"--only {plan.only}: the start alone is not a study; include more runs")
     start = read_product(StartFile, untrained.folder / START_PRODUCT) if untrained else None
     level = or_nan(start["test"]["mean"][plan.metrics[0]]) if start else None
     rows = run_rows(trained)
-    if untrained is not None and start is not None:  # of a run it has nothing: no round was trained
+    if untrained is not None and start is not None:  # no round was trained, so most columns are empty
         scores = {f"test_{name}": value for name, value in start["test"]["mean"].items()}
         own = {**untrained.cell.columns, "rounds": 0, "epsilon_hospital": 0.0, **scores}
         own["run"] = untrained.folder.name
@@ -162,25 +160,25 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def _methods(trained: Sequence[Found]) -> str:
-    """How each method trains."""
+def _methods(trained: Sequence[CellRun]) -> str:
+    """The table of how each method trains."""
 
-    def begins(runs: list[Found]) -> str:
+    def begins(runs: list[CellRun]) -> str:
         start = runs[0].summary["start"]
-        return f"{start['name']}: {IN_WORDS[start['origin']]}" if start else "by chance"
+        return f"{start['name']}: {IN_WORDS[start['origin']]}" if start else "random weights"
 
-    def local(runs: list[Found]) -> str:
+    def local(runs: list[CellRun]) -> str:
         own = runs[0].cell.experiment.local
         return f"{own.optimizer} at {own.learning_rate:g}, batches of {own.batch_size}"
 
-    def model(runs: list[Found]) -> str:
+    def model(runs: list[CellRun]) -> str:
         last = runs[0].cell.experiment.averaged_rounds
         return f"mean of the last {last} round{'s' * (last > 1)}" if last else "last round's"
 
-    columns: Columns[list[Found]] = (
+    columns: Columns[list[CellRun]] = (
         ("method", lambda runs: METHODS[str(runs[0].cell.columns["method"])].name),
         ("begins", begins),
-        ("numbers that train", lambda runs: distinct(runs, "parameters")),
+        ("trained parameters", lambda runs: distinct(runs, "parameters")),
         ("v", lambda runs: distinct(runs, "intermediaries")),
         ("rounds", lambda runs: distinct(runs, "rounds")),
         ("local training", local),
@@ -190,11 +188,11 @@ def _methods(trained: Sequence[Found]) -> str:
     return table([runs for method in METHODS if (runs := select(trained, method=method))], columns)
 
 
-def _asked(trained: Sequence[Found]) -> list[float]:
+def _asked(trained: Sequence[CellRun]) -> list[float]:
     return sorted({float(one.cell.columns["epsilon_asked"]) for one in trained})
 
 
-def _table(plan: Plan, start: float | None, trained: Sequence[Found]) -> str:
+def _table(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> str:
     metric = plan.metrics[0]
     shown = {method: words for method, words in METHODS.items() if select(trained, method=method)}
     header = ["ε hospital asked", "spent", *(f"{METRIC_NAMES[metric]}: {one.name}" for one in shown.values())]
@@ -214,21 +212,21 @@ def _table(plan: Plan, start: float | None, trained: Sequence[Found]) -> str:
     return markdown_table(header, rows)
 
 
-def _means(plan: Plan, trained: Sequence[Found], method: str) -> dict[float, float]:
+def _means(plan: Plan, trained: Sequence[CellRun], method: str) -> dict[float, float]:
     """The headline metric by the ε that was asked for."""
     runs = {asked: select(trained, method=method, epsilon_asked=asked) for asked in _asked(trained)}
     return {asked: mean_test(own, plan.metrics[0]) for asked, own in runs.items() if own}
 
 
-def claims(plan: Plan, start: float | None, trained: Sequence[Found]) -> list[Claim]:
-    """Whether training at an ε is better than none at all, and whether the recipe is best."""
-    said = []
+def claims(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> list[Claim]:
+    """Claims that training at an ε is better than no training, and that the recipe is best."""
+    found = []
     levels: dict[float, dict[str, float]] = {}
     for method, words in METHODS.items():
         means = {asked: value for asked, value in _means(plan, trained, method).items() if asked < math.inf}
         if means and start is not None:
             gains = {f"ε = {asked:g}": value - start for asked, value in means.items()}
-            said.append(everywhere(f"{words.name}: better than the start, untrained", gains))
+            found.append(everywhere(f"{words.name}: better than the start, untrained", gains))
         for asked, value in means.items():
             if not math.isnan(value):
                 levels.setdefault(asked, {})[method] = value
@@ -237,10 +235,10 @@ def claims(plan: Plan, start: float | None, trained: Sequence[Found]) -> list[Cl
         f"{METHODS[one].name} at ε = {asked:g} ({levels[asked][one]:.3f})" for asked, one in best.items()
     ]
     holds = all(one == RECIPE for one in best.values()) if best else None
-    return [*said, Claim("The recipe is the best at each ε with several methods", holds, "; ".join(shown))]
+    return [*found, Claim("The recipe is the best at each ε with several methods", holds, "; ".join(shown))]
 
 
-def _picture(plan: Plan, start: float | None, trained: Sequence[Found]) -> Picture:
+def _picture(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> Picture:
     metric, several = plan.metrics[0], len(plan.seeds) > 1
     finite = [asked for asked in _asked(trained) if asked < math.inf] or [1.0]
     places = {asked: math.log2(asked) for asked in finite}
@@ -250,7 +248,7 @@ def _picture(plan: Plan, start: float | None, trained: Sequence[Found]) -> Pictu
         points = _means(plan, trained, method)
         if not points:
             continue
-        label = f"{words.name}: {distinct(select(trained, method=method), 'parameters')} numbers train"
+        label = f"{words.name}: {distinct(select(trained, method=method), 'parameters')} parameters train"
         inner = {places[asked]: value for asked, value in points.items() if asked < math.inf}
         if method == RECIPE and start is not None:
             points = {0.0: start, **points}

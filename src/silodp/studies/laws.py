@@ -15,13 +15,13 @@ from silodp.studies.claims import Claim
 HOLDS = 0.9
 """A law holds where its R² is at least this."""
 
-UNLIKE = 0.25
-"""And where the best power is no further off: R² forgives a wrong one, since v = 1 weighs most."""
+MOST_OFF = 0.25
+"""And where the best power is at most this far off: R² tolerates a wrong power, since v = 1 weighs most."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One of Eq. 2, and the power of v that Eq. 3 gives it."""
+    """A quantity of Eq. 2, and its power of v by Eq. 3."""
 
     key: Literal["xi", "phi", "lambda"]  # in metrics.jsonl
     symbol: str
@@ -59,7 +59,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Fits:
-    """One quantity, measured in one way: Eq. 3's law, the same with a constant, and the best power."""
+    """Three fits of one quantity: the law of Eq. 3, the same with a constant, and the best power."""
 
     quantity: Quantity
     measured: str
@@ -69,7 +69,7 @@ class Fits:
 
 
 def fixed_power(v: Sequence[float], y: Sequence[float], power: float, constant: bool = False) -> Law:
-    """y = a·v^power, or with a constant y = a·v^power + c."""
+    """Fits y = a·v^power, or with a constant y = a·v^power + c."""
     shape, values = np.asarray(v, dtype=float) ** power, np.asarray(y, dtype=float)
     columns = np.stack([shape, np.ones_like(shape)] if constant else [shape], axis=1)
     if len(set(v)) < columns.shape[1]:
@@ -80,7 +80,7 @@ def fixed_power(v: Sequence[float], y: Sequence[float], power: float, constant: 
 
 
 def free_power(v: Sequence[float], y: Sequence[float]) -> Law:
-    """y = a·v^b, a line through the logarithms; only where every y is above zero."""
+    """Fits y = a·v^b by a line through the logarithms; NaN unless every y is above zero."""
     if len(set(v)) < 2 or min(y) <= 0:
         return Law(math.nan, math.nan, 0.0, math.nan)
     line = fixed_power(np.log(v).tolist(), np.log(y).tolist(), 1, constant=True)
@@ -95,13 +95,13 @@ def fit(values: Mapping[tuple[str, str], Sequence[tuple[int, float]]], quantity:
 
 
 def claim(fits: Fits) -> Claim:
-    """Whether the paper's law holds, and which power fits best."""
+    """Claims that the paper's law holds, with the power that fits best."""
     law, free = fits.paper, fits.free
     known = not math.isnan(law.r2)
-    unlike = abs(free.power - fits.quantity.power) > UNLIKE
+    off = abs(free.power - fits.quantity.power) > MOST_OFF
     return Claim(
         f"{fits.measured}: {fits.quantity.symbol} = {fits.quantity.law}",
-        law.r2 >= HOLDS and not unlike if known else None,
+        law.r2 >= HOLDS and not off if known else None,
         f"R² = {law.r2:.2f}, best power v^{free.power:.2f}".replace("-", "−") * known,
     )
 

@@ -1,4 +1,4 @@
-"""Every method at the same ε of a hospital: what splitting is worth once the whole hospital is what counts.
+"""Every method at the same ε of a hospital: what splitting is worth if whole hospitals must be protected.
 
 A hospital of v intermediaries has the noise multiplier z/v. So each method runs with z = v·z_h: the
 hospital's multiplier is z_h whatever v is. C is the private quantile and v is fixed: ε covers everything.
@@ -29,7 +29,7 @@ from silodp.studies.columns import (
 from silodp.studies.output import Results
 from silodp.studies.paper import METHODS
 from silodp.studies.pictures import BLUE, GREEN, ORANGE, PINK, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 _LINES = {
     "fedavg": (BLUE, "o-"),
@@ -37,7 +37,7 @@ _LINES = {
     "fednova": (GREEN, "^-."),
     "dp2-rmsprop": (PINK, "D:"),
 }
-"""Colour and style of each method, told apart without colours too."""
+"""Colour and style of each method, distinguishable without colours, too."""
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -52,7 +52,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def split_counts(plan: Plan, z_h: float) -> list[int]:
-    """v of the split hospitals: 2, and the closed form's at z_h, as far as the smallest hospital allows."""
+    """The v to try: 2, and the closed form's at z_h up to what the smallest hospital allows."""
     most = plan.most_intermediaries
     if most < 2:
         raise InputError(
@@ -64,7 +64,7 @@ def split_counts(plan: Plan, z_h: float) -> list[int]:
 
 
 def _levels(plan: Plan, optimizer: str) -> tuple[float, ...]:
-    """z_h of a method; at small scale, to end in half an hour, only DP-FedAvg has all."""
+    """z_h of a method; at small scale only DP-FedAvg has all, to finish in half an hour."""
     if plan.scale == "small" and optimizer != "fedavg":
         return plan.noise[len(plan.noise) // 2 :][:1]
     return plan.noise
@@ -79,7 +79,7 @@ def _cell(plan: Plan, z_h: float, v: int, seed: int, optimizer: str) -> Cell:
     return replace(cell, columns={**cell.columns, "z_hospital": z_h})
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     rows = [
         Runs(z_h, name, v, runs)
         for z_h in (0.0, *plan.noise)
@@ -97,15 +97,15 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that differ in their seeds alone."""
+    """Runs that differ only in their seeds."""
 
     z_h: float
     method: str
     v: int
-    runs: list[Found]
+    runs: list[CellRun]
 
     def gain(self, rows: Sequence[Runs], metric: str) -> float:
-        """Of splitting, the mean over seeds; NaN where there is nothing to compare with."""
+        """Mean gain of splitting over seeds; NaN where there is nothing to compare with."""
         if self.v == 1:
             return math.nan
         whole = [row for row in rows if (row.z_h, row.method, row.v) == (self.z_h, self.method, 1)]
@@ -114,12 +114,12 @@ class Runs:
         return defined_mean(after[seed] - before[seed] for seed in after if seed in before)
 
     def at_end(self, key: Literal["clip_bound", "noise_std"], digits: int) -> str:
-        """What the last round had."""
+        """Mean over runs of a value in the last round."""
         ends = [or_infinite(one.rounds[-1][key]) for one in self.runs]
         return f"{mean(ends):.{digits}g}" if self.z_h else "–"
 
 
-def _by_count(runs: Sequence[Found]) -> dict[int, list[Found]]:
+def _by_count(runs: Sequence[CellRun]) -> dict[int, list[CellRun]]:
     counts = sorted({one.summary["intermediaries"] for one in runs})
     return {v: [one for one in runs if one.summary["intermediaries"] == v] for v in counts}
 
@@ -148,16 +148,16 @@ def _theory(plan: Plan) -> str:
     ]
     return (
         "The noise on the mean of N hospitals is z·C/(N·v) = z_h·C/N in each coordinate whatever v is: at "
-        "equal ε of a hospital splitting by itself buys no noise reduction. What remains is that C, the norm "
-        "of an update from fewer images, changes, and that a mean of more updates is another direction. C is "
-        "the private quantile and v is fixed in all of these runs, so ε covers everything that steered them. "
+        "equal ε of a hospital splitting itself does not reduce noise. What changes is C, the norm of an "
+        "update from fewer images, and the direction of the mean of more updates. C is the private "
+        "quantile and v is fixed in all of these runs, so ε covers everything that steered them. "
         "The paper has no such table: it compares at the same ε of an intermediary."
         + (f" {', '.join(missing)}: one noise level at this scale." if missing else "")
     )
 
 
 def claims(plan: Plan, rows: Sequence[Runs]) -> list[Claim]:
-    """Whether splitting helps at equal ε of a hospital, by the headline metric."""
+    """Claims that splitting helps at equal ε of a hospital, by the headline metric."""
     metric = plan.metrics[0]
     found = []
     for method in METHODS.values():
@@ -205,10 +205,6 @@ def _picture(plan: Plan, rows: Sequence[Runs]) -> Picture:
 
 
 MATCHED = Study(
-    "matched-privacy",
-    "Every method at the same ε of a hospital (not in the paper)",
-    "prostate",
-    cells,
-    results,
-    runs=22,
-)
+    "matched-privacy", "Every method at the same ε of a hospital (not in the paper)", "prostate", cells,
+    results, runs=22,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a study found, as data, and how it is written: csv, Markdown and pictures."""
+"""The results of a study as data, and how they are written: csv, Markdown and figures."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from silodp.runs.wording import SEEN, show_epsilon, tested_on
 from silodp.studies.claims import Claim, claims_table
 from silodp.studies.columns import distinct
 from silodp.studies.pictures import Picture, write_picture
-from silodp.studies.study import Found, Plan, Study
+from silodp.studies.study import CellRun, Plan, Study
 from silodp.tables import write_csv
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a study found.
+    """The results of a study.
 
     Attributes:
         title: of table.md.
-        runs: whose figures these are: results.csv has a line for each.
-        parts: of table.md, a paragraph or a Markdown table each.
-        claims: stand below the parts.
+        runs: the runs behind the figures; results.csv has a row for each.
+        parts: paragraphs and Markdown tables of table.md.
+        claims: below the parts.
         notes: paragraphs below the claims.
-        pictures: by the names of their files.
-        tables: csv files, by their names; "results.csv" is then in place of the usual one.
-        training: the network and how it trains, where these differ between runs.
+        pictures: by file name.
+        tables: csv files by name; "results.csv" replaces the usual one.
+        training: description of network and training, where they differ between runs.
     """
 
     title: str
-    runs: Sequence[Found]
+    runs: Sequence[CellRun]
     parts: Sequence[str] = ()
     claims: Sequence[Claim] = ()
     notes: Sequence[str] = ()
@@ -43,24 +43,24 @@ class Results:
     training: str = ""
 
 
-def write_study(study: Study, out: Path, plan: Plan, found: Sequence[Found]) -> None:
-    """All files of a study: table.md, results.csv and other tables, pictures as svg and png."""
+def write_study(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -> None:
+    """Writes all files of a study: table.md, results.csv and other tables, figures as svg and png."""
     results = study.results(plan, found)
     for name, rows in ({"results.csv": run_rows(results.runs)} | dict(results.tables)).items():
         if rows:
             write_csv(out / name, rows)
-    said = [*results.parts, *([claims_table(results.claims)] if results.claims else []), *results.notes]
+    text = [*results.parts, *([claims_table(results.claims)] if results.claims else []), *results.notes]
     if results.runs:
-        said = [setting(plan, results), *said, caution(plan, results.runs)]
+        text = [setting(plan, results), *text, caution(plan, results.runs)]
     else:
-        said = [*_said_of_part(plan), *said]
-    write_atomically(out / "table.md", ("\n\n".join([f"# {results.title}", *said]) + "\n").encode())
+        text = [*_note_on_part(plan), *text]
+    write_atomically(out / "table.md", ("\n\n".join([f"# {results.title}", *text]) + "\n").encode())
     for name, picture in results.pictures.items():
         write_picture(out, name, picture)
 
 
-def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """results.csv: a line a run."""
+def run_rows(found: Sequence[CellRun]) -> list[dict[str, Any]]:
+    """results.csv: a row for each run."""
     return [
         {
             **one.cell.columns,
@@ -72,7 +72,7 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
             "covers_everything": one.summary["epsilon"]["covers_everything"],
             "v": one.summary["intermediaries"],
             **{f"test_{name}": one.test(name) for name in one.summary["test"]["last"]["mean"]},
-            **_on_whom(one),
+            **_test_columns(one),
             "best_round": one.summary["best_round"],
             **{f"best_{name}": one.test(name, "best") for name in one.summary["test"]["best"]["mean"]},
             "parameters": one.summary["parameters"],
@@ -86,8 +86,8 @@ def run_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
     ]
 
 
-def _on_whom(one: Found) -> dict[str, Any]:
-    """What the test figures of a run rest on."""
+def _test_columns(one: CellRun) -> dict[str, Any]:
+    """Columns on the test of a run: interval, images, patients."""
     test, headline = one.summary["test"]["last"], one.summary["headline"]
     images, patients = tested_on(test)
     low, high = test["intervals"]["mean"].get(headline, (None, None))
@@ -103,7 +103,7 @@ def _on_whom(one: Found) -> dict[str, Any]:
 
 
 def setting(plan: Plan, results: Results) -> str:
-    """What the numbers rest on, in a paragraph."""
+    """A paragraph on data, network, seeds, devices and versions."""
     found = results.runs
     first, experiment = found[0].summary, found[0].cell.experiment
     cohort = first["cohort"]
@@ -121,20 +121,20 @@ def setting(plan: Plan, results: Results) -> str:
         f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}; "
         f"silodp {', '.join(versions)}.",
     ]
-    lines += _said_of_part(plan)
+    lines += _note_on_part(plan)
     if plan.command:
         lines += ["", f"```sh\n{plan.command}\n```"]
     return "\n".join(lines)
 
 
-def _said_of_part(plan: Plan) -> list[str]:
-    """Where --only left something out."""
+def _note_on_part(plan: Plan) -> list[str]:
+    """A note where --only left cells out."""
     text = f"This is a part of the study: only the runs with «{plan.only}» in their names (--only)."
     return [text] if plan.only else []
 
 
-def caution(plan: Plan, found: Sequence[Found]) -> str:
-    """What a reader of these ε must know."""
+def caution(plan: Plan, found: Sequence[CellRun]) -> str:
+    """A paragraph of caveats on ε and metrics."""
     lines = [
         "ε is for add-or-remove neighbours at δ = "
         f"{distinct(found, 'delta')}; the hospital's is what counts for a hospital, the intermediary's "
@@ -151,15 +151,15 @@ def caution(plan: Plan, found: Sequence[Found]) -> str:
     return " ".join(lines)
 
 
-def _whose_model(found: Sequence[Found]) -> str:
+def _whose_model(found: Sequence[CellRun]) -> str:
     averaged = {one.cell.experiment.averaged_rounds > 0 for one in found}
     if averaged == {True}:
         return "the mean of the last rounds' models (server.average)"
     return "the last round's model" + " (the recipe: of the mean of the last rounds')" * (True in averaged)
 
 
-def _tested(found: Sequence[Found]) -> str:
-    """On how many images, and how the network saw them."""
+def _tested(found: Sequence[CellRun]) -> str:
+    """A sentence on the number of test images and on how they were batched."""
     tests = [one.summary["test"]["last"] for one in found]
     images, patients = tested_on(tests[0])
     whom = f"{images:,} test images" + (f" of {patients:,} patients" if patients is not None else "")
@@ -170,8 +170,8 @@ def _tested(found: Sequence[Found]) -> str:
     return f"{text}."
 
 
-def _uncovered_rules(found: Sequence[Found]) -> list[str]:
-    """What steers a run besides releases, by the rules of these runs."""
+def _uncovered_rules(found: Sequence[CellRun]) -> list[str]:
+    """A caveat on rules that read un-noised statistics."""
     open_ = [one.cell.experiment for one in found if not one.summary["epsilon"]["covers_everything"]]
     bound = ["C is the exact median of the norms"] * any(one.clipping.reads_norms for one in open_)
     count = ["v follows from un-noised norms"] * any(one.intermediaries.uncovered for one in open_)
@@ -181,8 +181,8 @@ def _uncovered_rules(found: Sequence[Found]) -> list[str]:
     return [f"As in the authors' program {' and '.join(bound + count)}: no ε covers {which}."]
 
 
-def _withdrawn(found: Sequence[Found]) -> list[str]:
-    """Where v changed, what the paper would print is nobody's."""
+def _withdrawn(found: Sequence[CellRun]) -> list[str]:
+    """A caveat where v changed: the ε that the paper would print then protects no unit."""
     open_ = [one for one in found if one.summary["epsilon"]["withdrawn"]]
     if not open_:
         return []
@@ -195,7 +195,6 @@ def _withdrawn(found: Sequence[Found]) -> list[str]:
     }
     counted = ", ".join(f"{show_epsilon(printed[z])} at z = {z:g}" for z in sorted(printed))
     return [
-        "Where v changed on the way, another v deals a hospital's images out anew: no intermediary lasted, "
-        "and the hospital's ε stands for it. "
-        f"Counted as the paper does it would be {counted}, which is nobody's."
+        "Where v changed during a run, patients were divided anew: no intermediary lasted, and the "
+        f"hospital's ε is shown. Counted as in the paper it would be {counted}, which protects nobody."
     ]

@@ -1,4 +1,4 @@
-"""What figures 2(a), (b) and (d) share: DP-FedAvg's runs of table 1, what was measured in them."""
+"""What figures 2(a), (b) and (d) share: the DP-FedAvg runs of table 1 and their measurements a round."""
 
 from __future__ import annotations
 
@@ -10,34 +10,44 @@ import numpy as np
 
 from silodp.errors import InputError
 from silodp.studies.claims import Claim
+from silodp.studies.columns import PAIRED, Columns, Pair, pairs, table
 from silodp.studies.paper import printed
 from silodp.studies.pictures import WITH, WITHOUT, Box, Level, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan
+from silodp.studies.study import Cell, CellRun, Plan
 
 Groups = dict[tuple[float, str], list[float]]
-"""What was measured in every round, by z and "without" or "with" intermediaries."""
+"""Measurements of rounds, by z and "without" or "with" intermediaries."""
 
-UNNOISED = "ξ, φ, λ and cosines are un-noised, written down for study: no ε covers them."
+UNNOISED = "ξ, φ, λ and cosines are un-noised, recorded for study: no ε covers them."
 
 
-def fedavg_cells(plan: Plan, splits: Sequence[bool] = (False, True)) -> list[Cell]:
-    """DP-FedAvg at each z: table 1's own runs."""
+def fedavg_cells(plan: Plan, splits: Sequence[bool] = (False, True), *, shows: str = "") -> list[Cell]:
+    """DP-FedAvg at each z, the same runs as in table 1.
+
+    Args:
+        splits: whether hospitals are split.
+        shows: name of a study that shows ξ, φ, λ or cosines; then a plan without diagnostics is refused.
+    """
+    if shows:
+        require_diagnostics(plan, shows)
     return [plan.cell(z, split, seed) for seed in plan.seeds for z in plan.noise for split in splits]
 
 
-def need_diagnostics(plan: Plan, name: str) -> None:
-    """Refused before anything runs: ξ, φ, λ and the cosines are what is drawn."""
+def require_diagnostics(plan: Plan, name: str) -> None:
+    """Refuses, before anything runs, a plan whose runs would not record ξ, φ, λ and cosines."""
     if not plan.base.diagnostics:
-        raise InputError(f"diagnostics = false: {name} draws what is then not recorded; set diagnostics=true")
+        raise InputError(
+            f"diagnostics = false: {name} shows values that are then missing; set diagnostics=true"
+        )
 
 
-def hospitals_a_round(one: Found) -> float:
-    """The paper's N."""
+def hospitals_a_round(one: CellRun) -> float:
+    """The paper's N: hospitals in a round."""
     return one.cell.experiment.participation.expected_hospitals(one.summary["members"])
 
 
-def round_rows(found: Sequence[Found], *measured: Literal["lambda", "cosine_std"]) -> list[dict[str, Any]]:
-    """rounds.csv: a line a round of a run, with some of what was measured in it."""
+def round_rows(found: Sequence[CellRun], *measured: Literal["lambda", "cosine_std"]) -> list[dict[str, Any]]:
+    """rounds.csv: a row for each round of each run, with some of its measurements."""
     return [
         {
             **{name: one.cell.columns[name] for name in ("z", "intermediaries", "seed")},
@@ -53,7 +63,7 @@ def round_rows(found: Sequence[Found], *measured: Literal["lambda", "cosine_std"
 
 
 def grouped(rows: Sequence[Mapping[str, Any]], name: str) -> Groups:
-    """The rounds that moved the model: one that only measures is left out, and one without a number."""
+    """A measurement of the rounds that were applied and have a value; measuring rounds are left out."""
     groups: Groups = {}
     for row in rows:
         if row["applied"] and row[name] is not None:
@@ -62,12 +72,12 @@ def grouped(rows: Sequence[Mapping[str, Any]], name: str) -> Groups:
 
 
 def medians(groups: Groups, word: str) -> dict[float, float]:
-    """By z, from the smallest."""
+    """Medians "without" or "with" intermediaries by z, in ascending order."""
     return {z: median(values) for (z, which), values in sorted(groups.items()) if which == word}
 
 
 def middle_half(values: Sequence[float] | None, digits: int = 2) -> str:
-    """The median, and between which values half of the rounds lie."""
+    """The median and the interquartile range, as text."""
     if not values:
         return "–"
     low, middle, high = (f"{value:.{digits}f}" for value in np.percentile(values, (25, 50, 75)))
@@ -75,7 +85,7 @@ def middle_half(values: Sequence[float] | None, digits: int = 2) -> str:
 
 
 def uncapped(rows: Sequence[Mapping[str, Any]]) -> Claim:
-    """Whether the rule had its way: a v that is capped is as steady as the cap, and λ stays above 1/N."""
+    """Claims that v was never capped: a capped v is as steady as the cap and leaves λ above 1/N."""
     with_ = [row for row in rows if row["intermediaries"] == "with" and row["applied"]]
     capped = sum(row["v_capped"] for row in with_)
     return Claim(
@@ -85,18 +95,40 @@ def uncapped(rows: Sequence[Mapping[str, Any]]) -> Claim:
     )
 
 
-def in_words(part: str) -> str:
-    """The paper's picture has no numbers; this is what it shows."""
-    return f"What the paper shows, in a picture without numbers: {printed()['figure2'][part]}."
+def paper_shows(part: str) -> str:
+    """A sentence on the paper's figure, which has no numbers."""
+    return f"What the paper shows, in a figure without numbers: {printed()['figure2'][part]}."
+
+
+def distribution_table(
+    found: Sequence[CellRun],
+    groups: Groups,
+    heading: str,
+    digits: int = 2,
+    *,
+    before: Columns[Pair] = (),
+    after: Columns[Pair] = (),
+) -> str:
+    """Median and interquartile range of a measurement at each z, without and with intermediaries."""
+    columns: Columns[Pair] = (
+        ("z", lambda pair: f"{pair.key:g}"),
+        *PAIRED,
+        *before,
+        (f"{heading} without: median (middle half)",
+         lambda pair: middle_half(groups.get((pair.key, "without")), digits)),
+        ("with", lambda pair: middle_half(groups.get((pair.key, "with")), digits)),
+        *after,
+    )  # fmt: skip
+    return table(pairs(found, lambda one: one.cell.columns["z"]), columns)
 
 
 def distributions(
     plan: Plan, groups: Groups, label: str, title: str, *, target: Level | None = None
 ) -> Picture:
-    """At each z a box and every round as a point, without and with intermediaries side by side.
+    """Box plots over rounds at each z, without and with intermediaries side by side.
 
     Args:
-        target: the value that is aimed at; the scale is then logarithmic.
+        target: a level to draw; the scale is then logarithmic.
     """
     boxes = [
         Box(number + side, groups[z, word], marker, colour, f"{word} intermediaries", side)

@@ -1,4 +1,4 @@
-"""What the paper prints, for the column beside ours."""
+"""The figures that the paper prints, to stand beside ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SITES = (457, 285, 333, 290, 467, 976)
 
 @cache
 def printed() -> dict[str, Any]:
-    """Every figure: `printed()["table1"]["prostate"]["rows"]["DP-FedAvg"]["0.5"]`."""
+    """All figures: `printed()["table1"]["prostate"]["rows"]["DP-FedAvg"]["0.5"]`."""
     content: dict[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
     return content
 

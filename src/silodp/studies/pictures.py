@@ -1,4 +1,4 @@
-"""Pictures of studies as data, and the one way in which they are drawn."""
+"""Figures of studies as data, and how Matplotlib draws them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#555555"
-"""Which colour-blind people tell apart."""
+"""Colours that colour-blind readers can tell apart."""
 
 WITHOUT, WITH = ORANGE, BLUE
-"""Runs without and with intermediaries."""
+"""Colours of runs without and with intermediaries."""
 
 DPI = 150  # of the png
 
@@ -30,9 +30,9 @@ class Line:
 
     Attributes:
         style: marker and dashes, such as "o--".
-        label: for the legend; empty: not in it.
-        hollow: markers that are not filled, as for the paper's figures.
-        faint: behind the others, as for single seeds beside their mean.
+        label: in the legend; empty: not in the legend.
+        hollow: unfilled markers, for the paper's figures.
+        faint: drawn in the background, for single seeds beside their mean.
     """
 
     points: Collection[tuple[float, float]]
@@ -55,10 +55,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Box:
-    """Where half of the values lie, with each of them as a point.
+    """A box plot with every value as a point.
 
     Attributes:
-        aside: how far from the box their median stands as a number; below zero on its left.
+        aside: offset at which the median is printed; negative: to the left.
     """
 
     x: float
@@ -74,8 +74,8 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-        ticks: of x, with their names where they have any.
-        y_range: None: as the values are.
+        ticks: on the x axis, with labels if it is a mapping.
+        y_range: None: from the data.
         log: which axes are logarithmic.
     """
 
@@ -96,8 +96,8 @@ class Picture:
 
     Attributes:
         size: width and height in inches.
-        legends: one below all panels in so many columns; 0: one below each.
-        note: below everything.
+        legends: columns of the one legend below all panels; 0: a legend below each panel.
+        note: text below everything.
     """
 
     panels: Sequence[Panel]
@@ -109,7 +109,7 @@ class Picture:
 
 
 def write_picture(out: Path, name: str, picture: Picture) -> None:
-    """As svg and as png, the same bytes for the same content."""
+    """Writes svg and png files, which are the same bytes for the same content."""
     import matplotlib
 
     figure = draw(picture)
@@ -137,7 +137,7 @@ def draw(picture: Picture) -> Figure:
         handles |= {label: handle for handle, label in found if label not in handles}
         if not picture.legends:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
-    if picture.legends and handles:  # below, so that it hides nothing
+    if picture.legends and handles:
         figure.legend(
             handles.values(), handles.keys(), loc="outside lower center", ncols=picture.legends,
             frameon=False, fontsize="small",
@@ -180,7 +180,7 @@ def _fill(axes: Axes, panel: Panel) -> None:
 
 
 def _logarithmic(axes: Axes, name: str, axis: Any) -> None:
-    """With numbers that are read as they are, not as powers."""
+    """Makes an axis logarithmic, labelled with plain numbers instead of powers."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set(**{f"{name}scale": "log"})
@@ -190,7 +190,7 @@ def _logarithmic(axes: Axes, name: str, axis: Any) -> None:
 
 
 def _box(axes: Axes, box: Box) -> None:
-    # Points are spread over the width in their order: the same picture each time.
+    # Points are spread over the width in order, not at random: the figure is reproducible.
     count, edges = len(box.values), {"color": box.colour, "linewidth": 1.5}
     spots = [box.x + 0.16 * (number / (count - 1) - 0.5) if count > 1 else box.x for number in range(count)]
     axes.plot(spots, box.values, box.marker, color=box.colour, markersize=4, alpha=0.5, label=box.label)

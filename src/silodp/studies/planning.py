@@ -1,4 +1,4 @@
-"""From a study's name and scale to the experiment that its cells start from."""
+"""Makes the plan of a study: the experiment that its cells start from, at a scale and with a cohort."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from silodp.studies.study import Base, Plan, Scale
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
 
-# As the authors' program runs it; ε does not cover these two rules, and every table says so.
+# As in the authors' program; ε does not cover these two rules, which every table says.
 _AS_THE_AUTHORS = {"intermediaries.rule": "adaptive", "clipping.rule": "median", "model.norm": "batch"}
-# Of the small scales: found with the authors' BatchNorm, where the presets have GroupNorm and other rates.
+# For the small scales, tuned with the authors' BatchNorm; the presets have GroupNorm and other rates.
 _MRI_RATE = {"local.learning_rate": 1.5e-2}
 _CT_RATE = {"local.learning_rate": 3e-3, "privacy.noise_multiplier": 1.0}
 _CT_NETWORK = {"model.features": 16, "model.growth": 12, "model.blocks": [3, 4, 4]}
@@ -69,11 +69,11 @@ def make_plan(
         cohort: a file or folder with images in place of the synthetic cohort.
         seeds: how many; default one, at paper scale three as in the paper.
         first_seed: the others follow it.
-        changes: of every cell, such as "rounds=50"; a cell's own settings go before.
+        changes: of every cell, such as "rounds=50"; a cell's own settings take precedence.
         settable: see `Study`.
         bases: see `Study`.
-        command: what was typed.
-        on_read: told how many files have been decoded.
+        command: the command line.
+        on_read: called with the number of decoded files and of all files.
     """
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds}: at least one")
@@ -81,12 +81,12 @@ def make_plan(
     _refuse_cells_own(typed, settable)
     origin = bases[scale] if bases is not None else _BASES[task, scale]
     base = Experiment.load(origin.preset, {**(_AS_THE_AUTHORS if bases is None else {}), **origin.own})
-    tree = base.model_dump(exclude_none=True, exclude_unset=True)  # defaults go with what is changed
+    tree = base.model_dump(exclude_none=True, exclude_unset=True)  # so that defaults follow the changes
     asked: dict[str, Any] = {}
     if cohort is not None:
         size = {"image_size": origin.file_size or tree["cohort"]["image_size"]}
-        said = [change for change in changes if change.strip().startswith("cohort.")]
-        chosen = _files(task, size | cohort_at(Path(cohort), said), on_read)
+        given = [change for change in changes if change.strip().startswith("cohort.")]
+        chosen = _files(task, size | cohort_at(Path(cohort), given), on_read)
         tree["cohort"] = chosen | size
         asked = {f"cohort.{key}": value for key, value in chosen.items()}
     base = Experiment.build(tree, changes)
@@ -109,7 +109,7 @@ _CELLS_OWN = {
 
 
 def _refuse_cells_own(typed: Sequence[str], settable: Sequence[str]) -> None:
-    """What cells set themselves would be ignored."""
+    """Refuses settings that every cell sets itself: they would be ignored."""
     for key in typed:
         for own, instead in _CELLS_OWN.items():
             if own not in settable and (key == own or own.startswith(f"{key}.")):
@@ -117,7 +117,7 @@ def _refuse_cells_own(typed: Sequence[str], settable: Sequence[str]) -> None:
 
 
 def _files(task: Task, given: Mapping[str, Any], on_read: OnRead | None) -> dict[str, Any]:
-    """Images from files at the size of the scale; where they name no hospitals, as many as in the paper."""
+    """Settings of a cohort from files; where these name no hospitals, as many as in the paper."""
     from silodp.cohorts.inspection import recognise
     from silodp.cohorts.loading import read_store
 
@@ -138,7 +138,7 @@ def _files(task: Task, given: Mapping[str, Any], on_read: OnRead | None) -> dict
 
 
 def _content(base: Experiment, on_read: OnRead | None) -> str:
-    """The hash of all images and targets; what no run could train on is refused here, before any starts."""
+    """The hash of all images and targets; refuses, before any run, a cohort that does not fit the task."""
     from silodp.cohorts import load_cohort
     from silodp.runs.fitting import refuse_other_targets
     from silodp.tasks import task_named

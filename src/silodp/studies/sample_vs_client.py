@@ -23,7 +23,7 @@ from silodp.studies.claims import Claim
 from silodp.studies.columns import Columns, between, epsilon, select, spread_test, table
 from silodp.studies.output import Results, run_rows
 from silodp.studies.pictures import BLUE, GREEN, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Scale, Study, Work, train_or_resume
+from silodp.studies.study import Cell, CellRun, Plan, Scale, Study, Work, train_or_resume
 
 if TYPE_CHECKING:
     from silodp.studies.drift import Drift
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 PLAIN, CLIENT, CLIPPED = "without-privacy", "client-level", "client-level-without-noise"
 SAMPLE, LOCAL = "sample-level", "dp-sgd-drift"
 NAMES = {PLAIN: "without privacy", CLIENT: "client-level DP", SAMPLE: "sample-level DP"}
-"""Runs that the table shows; CLIPPED is there to measure drift from."""
+"""Runs in the table; CLIPPED is the reference for drift."""
 
 NEAR = 0.1
-"""So far from ½ a fitted exponent still counts as √t."""
+"""An exponent this close to ½ counts as √t."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class _Size:
     """How much is run.
 
     Attributes:
-        settings: of every run, besides what all scales share.
-        local_steps: over which DP-SGD's drift is followed.
+        settings: of every run, besides those of all scales.
+        local_steps: steps over which the drift of DP-SGD is followed.
         repetitions: of that, with other noise.
     """
 
@@ -65,7 +65,7 @@ _SIZES: dict[Scale, _Size] = {
 }  # fmt: skip
 
 # C = 1 = η·c·steps, what 40 images in batches of 8 can reach in an epoch; section 2.3 has C = O(Tc).
-_EVERYWHERE = {
+_SHARED = {
     "checkpoint_every": 1,  # the models of the rounds are taken from there
     "diagnostics": False,
     "model.norm": "group",
@@ -79,13 +79,13 @@ _OF_IMAGES = ("privacy.sample_clip_bound", "privacy.image_delta")  # where noise
 
 def cells(plan: Plan) -> list[Cell]:
     """Four runs a seed, on the same data, model, start and batches; then DP-SGD in one hospital."""
-    from silodp.studies.drift import Drifting, train_keeping_models
+    from silodp.studies.drift import FollowDrift, train_keeping_models
 
     z, size = plan.base.privacy.noise_multiplier, _SIZES[plan.scale]
     if not z:
         raise InputError("privacy.noise_multiplier = 0: this study is about noise; give a number above 0")
     asked = {key: value for key, value in plan.changes.items() if not key.startswith(_OWN)}
-    shared = {**_EVERYWHERE, **size.settings, **asked}
+    shared = {**_SHARED, **size.settings, **asked}
     bound = {"clipping.bound": shared.pop("clipping.bound", 1.0)}
     clipped = {"clipping.rule": "fixed", **bound}
     of_images = {key: shared.pop(key) for key in _OF_IMAGES if key in shared}
@@ -106,7 +106,7 @@ def cells(plan: Plan) -> list[Cell]:
     drifts = [
         plan.cell(
             z, False, plan.seeds[0], variant=f"{LOCAL}-{number}", changes=shared | at_images,
-            work=Drifting(size.local_steps, number), product="drift.json",
+            work=FollowDrift(size.local_steps, number), product="drift.json",
         )
         for number in range(1, size.repetitions + 1)
     ]  # fmt: skip
@@ -117,10 +117,10 @@ _OWN = (
     "seed", "server.", "privacy.noise_multiplier", "privacy.level", "clipping.rule", "intermediaries.",
     "checkpoint_every",
 )  # fmt: skip
-"""What makes one cell differ from another, or is needed by all: nobody's to set."""
+"""Settings that differ between cells, or that all cells need: the user cannot set them."""
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     from silodp.studies.drift import client_drift, local_drift
 
     runs = [one for one in found if one.cell.columns["variant"] != LOCAL]
@@ -149,15 +149,15 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def _image(one: Found) -> dict[str, float]:
-    """ε of an image. Where nobody noises single images, one is as safe as its hospital that is replaced."""
+def _image(one: CellRun) -> dict[str, float]:
+    """ε of an image; without noise for images it is that of replacing its hospital."""
     delta, epsilon = delta_by_rule(sum(one.training_images.values())), one.summary["epsilon"]["image"]
     if epsilon is None:
         epsilon = spent(read_ledger(one.folder / "ledger.jsonl").events, delta).replace_one.hospital
     return {"epsilon_image": epsilon, "delta_image": one.summary["image_delta"] or delta}
 
 
-def _runs_table(runs: Sequence[Found]) -> str:
+def _runs_table(runs: Sequence[CellRun]) -> str:
     def image(variant: str) -> str:
         values = [_image(one)["epsilon_image"] for one in select(runs, variant=variant)]
         return "≤ " * (variant == CLIENT) + between(values)
@@ -172,8 +172,8 @@ def _runs_table(runs: Sequence[Found]) -> str:
     return table([variant for variant in NAMES if select(runs, variant=variant)], columns)
 
 
-def _explanation(runs: Sequence[Found]) -> str:
-    """With C of the runs that clip updates, which is the same in all, and c of those that clip gradients."""
+def _explanation(runs: Sequence[CellRun]) -> str:
+    """Explains the table, with C of the runs that clip updates and c of those that clip gradients."""
     experiments = [one.cell.experiment for one in runs]
     updates = {bound for one in experiments if (bound := one.clipping.first_bound()) not in (None, math.inf)}
     images = {one.privacy.gradient_bound for one in experiments if one.privacy.level == "sample"}
@@ -194,13 +194,13 @@ def _drift_table(drifts: Sequence[Drift]) -> str:
         ("measured", lambda drift: f"{drift.mean[-1]:.3g}"),
         ("√t law", lambda drift: f"{drift.law[-1]:.3g}"),
         ("grows like", lambda drift: f"t^{drift.exponent:.2f}"),
-        ("training went", lambda drift: f"{drift.learnt[-1]:.3g}"),
+        ("distance of training from its start", lambda drift: f"{drift.learnt[-1]:.3g}"),
     )
     return table(drifts, columns)
 
 
-def claims(runs: Sequence[Found], drifts: Sequence[Drift]) -> list[Claim]:
-    """Each mode is the better one for its own unit; noise adds up like √t."""
+def claims(runs: Sequence[CellRun], drifts: Sequence[Drift]) -> list[Claim]:
+    """Claims that each mode has the smaller ε for its own unit, and that drift grows like √t."""
     client, sample = select(runs, variant=CLIENT), select(runs, variant=SAMPLE)
     found = []
     if client and sample:
@@ -221,8 +221,8 @@ def claims(runs: Sequence[Found], drifts: Sequence[Drift]) -> list[Claim]:
                 f"The drift of {drift.level}-level DP grows like √t (t^0.50, within {NEAR:g})",
                 abs(drift.exponent - 0.5) <= NEAR,
                 f"t^{drift.exponent:.2f} in {len(drift.law)} {drift.over}s; at the end "
-                f"{end / drift.law[-1]:.2f} times the √t law and {end / drift.learnt[-1]:,.3g} times the way "
-                "that training without noise went",
+                f"{end / drift.law[-1]:.2f} times the √t law and {end / drift.learnt[-1]:,.3g} times the "
+                "distance of training without noise from its start",
             )
         )
     return found
@@ -239,18 +239,25 @@ def _picture(z: float, drifts: Sequence[Drift]) -> Picture:
     for drift in drifts:
         (title, law), count = _TITLES[drift.level], len(drift.repetitions)
         name = f"measured drift, {count} run{'s' * (count > 1)}: fitted ∝ t^{drift.exponent:.2f}"
-        lines = [Line([*enumerate(drift.law, 1)], "-", "black", f"noise that adds up: {law} ∝ t^0.50")]
+        lines = [Line([*enumerate(drift.law, 1)], "-", "black", f"accumulated noise: {law} ∝ t^0.50")]
         lines += [
             Line([*enumerate(path, 1)], "o", BLUE, "" if number else name, faint=True)
             for number, path in enumerate(drift.repetitions)
         ]
-        lines.append(Line([*enumerate(drift.learnt, 1)], "--", GREEN, "how far training without noise went"))
+        lines.append(
+            Line(
+                [*enumerate(drift.learnt, 1)],
+                "--",
+                GREEN,
+                "distance of training without noise from its start",
+            )
+        )
         label = "distance between two models (L2 norm)"
         panels.append(Panel(f"{drift.over} t", label, lines, title=title, y_range=None, log="xy"))
     return Picture(
         panels,
         (5 * len(drifts), 5.4),
-        f"How far noise (z = {z:g}) drives the model from training without it",
+        f"Drift of the model under noise (z = {z:g}) from training without noise",
         legends=0,
         note="c, C clip bounds · K images in a batch · N hospitals · d parameters · η learning rate",
     )

@@ -1,4 +1,4 @@
-"""What a study is: cells to run, and what to write when they have run. Each table and figure is one."""
+"""A study: the cells to run for one table or figure, and what to write once they have run."""
 
 from __future__ import annotations
 
@@ -27,25 +27,28 @@ from silodp.studies.paper import METHODS, Task, noise_multipliers
 
 if TYPE_CHECKING:
     from silodp.cohorts import HospitalData
+    from silodp.runs.training import OnRound
     from silodp.studies.output import Results
 
 Scale = Literal["smoke", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "paper")
 
 Work = Callable[[Experiment, Path, str], None]
-"""What a cell does: (experiment, the run's folder, device)."""
+"""What a cell does, from (experiment, folder of the run, device)."""
 
 
-def train_or_resume(experiment: Experiment, folder: Path, device: str) -> None:
-    """A run from its start, or from where it was stopped; one that is finished is left alone."""
+def train_or_resume(
+    experiment: Experiment, folder: Path, device: str, on_round: OnRound | None = None
+) -> None:
+    """Trains a run, or resumes one that was stopped; a finished run is left alone."""
     from silodp.runs.training import resume, train
 
     if (folder / "summary.json").exists():
         return
     if (folder / "experiment.toml").exists():
-        resume(folder, device=device)
+        resume(folder, device=device, on_round=on_round)
     else:
-        train(experiment, out=folder, device=device)
+        train(experiment, out=folder, device=device, on_round=on_round)
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,10 @@ class Cell:
 
     Attributes:
         experiment: what is run.
-        columns: where it stands in the study, such as {"z": 0.5}.
-        work: what is done in its folder; it must be able to go on where it was stopped.
-        product: the file that is there once the work is done.
-        data: the hash of what the files of its cohort hold; empty for synthetic images.
+        columns: its place in the tables of the study, such as {"z": 0.5}.
+        work: done in its folder; called again after an interruption, it must continue.
+        product: the file that exists once the work is done.
+        data: hash of the contents of the cohort's files; empty for synthetic images.
     """
 
     experiment: Experiment
@@ -68,7 +71,7 @@ class Cell:
 
     @property
     def folder_name(self) -> str:
-        """Says what it is; the hash of settings and data makes sure: runs are shared and never mixed up."""
+        """Name and hash of settings and data, so that studies share equal runs and never mix up others."""
         settings = self.experiment.model_dump(mode="json", exclude={"name", "description"})
         if self.data:
             settings["data"] = self.data
@@ -77,12 +80,12 @@ class Cell:
 
 
 def read_product(kind: type[Record], path: Path) -> Record:
-    """A JSON file that a cell wrote; one that was damaged since is refused."""
-    return read_as(kind, path, "remove this file and go on with --resume, which writes it anew")
+    """Reads a JSON file that a cell wrote; a damaged one is refused."""
+    return read_as(kind, path, "remove this file and go on with --resume, which writes it again")
 
 
 @dataclass(frozen=True)
-class Found:
+class CellRun:
     """A cell that has run."""
 
     cell: Cell
@@ -100,17 +103,17 @@ class Found:
 
     @cached_property
     def training_images(self) -> dict[str, int]:
-        """How many each hospital has, by cohort.json."""
-        way_out = f"remove {self.folder} and go on with --resume, which trains it anew"
+        """Training images by hospital, from cohort.json."""
+        way_out = f"remove {self.folder} and go on with --resume, which trains it again"
         file = read_as(CohortFile, self.folder / "cohort.json", way_out)
         return {name: parts["train"]["images"] for name, parts in file["hospitals"].items()}
 
     def test(self, metric: str, which: Tested = "last") -> float:
-        """A test metric, mean over hospitals, of the last model or of the one best in validation."""
+        """A test metric, mean over hospitals, of the last model or of the best one in validation."""
         return or_nan(self.summary["test"][which]["mean"][metric])
 
     def epsilon(self, unit: Unit) -> float:
-        """ε of a unit; no number in the file means no guarantee."""
+        """ε of a unit; infinite where the file has null, which means no guarantee."""
         return or_infinite(self.summary["epsilon"][unit])
 
 
@@ -119,12 +122,11 @@ class Plan:
     """What every cell of a study starts from.
 
     Attributes:
-        base: the experiment before a cell changes it; where the study has none of its own, the paper's method
-            with DP-FedAvg.
-        command: what was typed, for the reader of the results.
-        changes: what was asked for besides task and scale, such as {"rounds": 50}; `base` has it already.
+        base: the experiment before a cell changes it; by default the paper's method with DP-FedAvg.
+        command: the command line, to be quoted in the results.
+        changes: settings that the user gave, such as {"rounds": 50}; `base` includes them.
         data: see `Cell`.
-        only: the part of the cells' names that was asked for; empty for all cells.
+        only: run only the cells with this in their names; empty: all.
     """
 
     task: Task
@@ -138,18 +140,18 @@ class Plan:
 
     @property
     def noise(self) -> tuple[float, ...]:
-        """The paper's three z; smoke takes the middle one."""
+        """The paper's three z; at smoke scale the middle one."""
         levels = noise_multipliers(self.task)
         return levels[1:2] if self.scale == "smoke" else levels
 
     @property
     def metrics(self) -> tuple[str, str]:
-        """The two that the paper prints, the headline first."""
+        """The two metrics that the paper prints, the headline first."""
         return ("dice", "iou") if self.task == "prostate" else ("auc", "accuracy")
 
     @property
     def _hospitals(self) -> tuple[HospitalData, ...]:
-        """Those that train; reads the cohort."""
+        """The hospitals that train; reads the cohort."""
         from silodp.cohorts import load_cohort
 
         return tuple(self.base.participation.training(load_cohort(self.base.cohort).hospitals))
@@ -161,14 +163,14 @@ class Plan:
 
     @cached_property
     def most_intermediaries(self) -> int:
-        """The largest v for which every hospital that trains has images and patients; reads the cohort."""
+        """The largest v that the images and patients of every training hospital allow; reads the cohort."""
         from silodp.local.splitting import room
 
         return min(room(self._hospitals, self.base.intermediaries.min_samples).values())
 
     @cached_property
     def parameters(self) -> int:
-        """Of the network; reads the cohort."""
+        """Trainable parameters of the network; reads the cohort."""
         from silodp.cohorts import load_cohort
         from silodp.runs.fitting import named_network
 
@@ -186,15 +188,15 @@ class Plan:
         changes: Mapping[str, Any] | None = None,
         **other: Any,
     ) -> Cell:
-        """One run.
+        """A cell of this plan.
 
         Args:
-            z: the noise multiplier; 0 is a run without privacy.
-            split: whether hospitals are split into intermediaries, as the base's rule says.
+            z: the noise multiplier; 0 trains without privacy.
+            split: whether hospitals are split into intermediaries, by the rule of `base`.
             optimizer: of the server.
-            variant: a word for what `changes` change besides.
+            variant: a word for `changes` in the name of the run.
             changes: settings, such as {"rounds": 300}.
-            other: fields of `Cell`.
+            other: further fields of `Cell`.
         """
         settings: dict[str, Any] = {
             "server.optimizer": optimizer,
@@ -232,8 +234,8 @@ class Base:
 
     Attributes:
         preset: its name.
-        own: what is changed in it.
-        file_size: width and height of images from files, where synthetic ones are of another size.
+        own: settings that replace those of the preset.
+        file_size: width and height of images from files, where synthetic images have another size.
     """
 
     preset: str
@@ -247,10 +249,10 @@ class Study:
 
     Attributes:
         title: one line.
-        cells: what must have run.
-        results: what they say: tables, claims and pictures, which `output.write_study` writes.
-        settable: what --set may change here though cells of other studies set it themselves.
-        runs: how many at small scale with one seed, for the list: counting them may need the cohort.
+        cells: the runs that it needs.
+        results: tables, claims and figures from these runs, which `output.write_study` writes.
+        settable: settings that --set may change here though cells of other studies fix them.
+        runs: number of cells at small scale with one seed, for the list (counting may need the cohort).
         bases: what its cells start from at each scale; default: the paper's method for the task.
     """
 
@@ -258,14 +260,14 @@ class Study:
     title: str
     task: Task
     cells: Callable[[Plan], Sequence[Cell]]
-    results: Callable[[Plan, Sequence[Found]], Results]
+    results: Callable[[Plan, Sequence[CellRun]], Results]
     runs: int = 0
     settable: tuple[str, ...] = ()
     bases: Mapping[Scale, Base] | None = None
 
 
 def _server_rates(task: Task, optimizer: str, private: bool) -> dict[str, float]:
-    """Learning rates of the authors' program, where the defaults (those for prostate) are not meant."""
+    """Learning rates of the authors' program where they differ from the defaults (those for prostate)."""
     if task == "ich" and optimizer == "fedadam":
         return {"server.learning_rate": 0.003}
     if task == "ich" and optimizer == "dp2-rmsprop" and private:

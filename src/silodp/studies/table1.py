@@ -9,7 +9,7 @@ from silodp.studies.columns import METRIC_NAMES, PAIRED, Pair, mean_test, pairs,
 from silodp.studies.output import Results
 from silodp.studies.paper import METHODS, table1
 from silodp.studies.pictures import WITH, WITHOUT, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study
 
 _OPTIMIZERS = {name: optimizer for optimizer, name in METHODS.items()}
 
@@ -24,7 +24,7 @@ def cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     both = pairs(found, lambda one: (one.cell.columns["method"], one.cell.columns["z"]))
     metric = METRIC_NAMES[plan.metrics[0]]
     claims = [
@@ -37,7 +37,7 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
 
 
 def _table(plan: Plan, both: Sequence[Pair], place: int) -> str:
-    """Of the first or the second metric."""
+    """The table of the first or the second metric."""
 
     def printed(key: tuple[str, float], split: bool) -> Sequence[float] | None:
         name, z = key
@@ -54,7 +54,7 @@ def _table(plan: Plan, both: Sequence[Pair], place: int) -> str:
 
 
 def _gains(plan: Plan, both: Sequence[Pair], name: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Of the headline metric at each z: ours and the paper's."""
+    """Gains of the headline metric at each z: ours and the paper's."""
     ours, paper = {}, {}
     for pair in both:
         z = pair.key[1]
@@ -66,7 +66,7 @@ def _gains(plan: Plan, both: Sequence[Pair], name: str) -> tuple[dict[str, float
     return ours, paper
 
 
-def _picture(plan: Plan, found: Sequence[Found]) -> Picture:
+def _picture(plan: Plan, found: Sequence[CellRun]) -> Picture:
     metric = plan.metrics[0]
     panels: list[Panel] = []
     seeds = ", a dot a seed" * (len(plan.seeds) > 1)

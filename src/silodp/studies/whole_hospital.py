@@ -1,4 +1,4 @@
-"""Runs with privacy for a whole hospital: what its studies start from, a run at a given ε, and its work.
+"""Studies with privacy for whole hospitals: what they start from, a cell at a given ε, and its work.
 
 The recipe is that of the presets prostate-hospital and ich-hospital: from a start of generated images only
 the norm layers' scales and shifts and the last layer train, and the budget sets the noise.
@@ -23,48 +23,32 @@ from silodp.studies.study import Base, Cell, Plan, Scale, read_product, train_or
 if TYPE_CHECKING:
     from silodp.runs.personal import Tuning
 
-PROSTATE_BASES: dict[Scale, Base] = {
-    "smoke": Base(
-        "prostate-hospital",
-        {
-            "rounds": 2, "cohort.hospitals": 3, "cohort.slices": 48, "cohort.image_size": 32,
-            "local.batch_size": 4,
-        },
-    ),
-    "small": Base(
-        "prostate-hospital",
-        {"checkpoint_every": 12, "cohort.slices": 240, "cohort.image_size": 64},
-        file_size=96,
-    ),
-    "paper": Base("prostate-hospital", {"cohort.slices": 2808}),
-}  # fmt: skip
-"""At `small` 64², not the start's 96²: there it has nothing left to learn of images of its own generator.
 
-A run of the recipe takes 40 seconds of a core, one of all parameters from chance two to three minutes.
-"""
-ICH_BASES: dict[Scale, Base] = {
-    "smoke": Base(
-        "ich-hospital",
-        {
-            "rounds": 2, "cohort.hospitals": 3, "cohort.slices": 24, "cohort.image_size": 32,
-            "local.batch_size": 4,
-        },
-    ),
-    "small": Base(
-        "ich-hospital",
-        {"checkpoint_every": 10, "cohort.slices": 800, "cohort.image_size": 48},
-        file_size=96,
-    ),
-    "paper": Base("ich-hospital", {"cohort.slices": 15_000}),
-}  # fmt: skip
+def _bases(
+    preset: str, slices: tuple[int, int, int], image_size: int, checkpoint_every: int
+) -> dict[Scale, Base]:
+    """What cells start from at each scale; images are smaller than the start's 96² except at paper scale."""
+    smoke = {"rounds": 2, "cohort.hospitals": 3, "cohort.image_size": 32, "local.batch_size": 4}
+    small = {"checkpoint_every": checkpoint_every, "cohort.image_size": image_size}
+    return {
+        "smoke": Base(preset, smoke | {"cohort.slices": slices[0]}),
+        "small": Base(preset, small | {"cohort.slices": slices[1]}, file_size=96),
+        "paper": Base(preset, {"cohort.slices": slices[2]}),
+    }
+
+
+# At `small` 64², not the start's 96², where it has nothing left to learn from images of its own generator.
+# A run of the recipe takes 40 seconds of a core, one of all parameters two to three minutes.
+PROSTATE_BASES = _bases("prostate-hospital", (48, 240, 2808), image_size=64, checkpoint_every=12)
+ICH_BASES = _bases("ich-hospital", (24, 800, 15_000), image_size=48, checkpoint_every=10)
 
 RECIPE = "recipe"
 
-_DRAWN_BY = {"pelvis": "synthetic-mri", "head": "synthetic-ct"}  # which cohort is of a start's own images
+_COHORT_OF = {"pelvis": "synthetic-mri", "head": "synthetic-ct"}  # with the same generator as a start
 _NO_NOISE = {"budget": None, "privacy.noise_multiplier": 0.0, "clipping.rule": "none"}
 
 
-def run(
+def cell_at(
     plan: Plan,
     method: str,
     epsilon: float,
@@ -73,14 +57,14 @@ def run(
     variant: str = "",
     **other: Any,
 ) -> Cell:
-    """A run at an ε of a hospital; where no changes say otherwise, of the recipe.
+    """A cell at an ε of a hospital; without changes it is the recipe.
 
     Args:
         method: a word for it.
-        epsilon: what all rounds together cost a hospital; infinite: no noise and no clipping.
+        epsilon: of a hospital, for all rounds together; infinite: no noise and no clipping.
         changes: settings, such as {"model.trainable": "all"}.
-        variant: a word for what they change besides the method.
-        other: fields of `Cell`.
+        variant: a word for the changes that are not part of the method.
+        other: further fields of `Cell`.
     """
     settings = dict(changes or {})
     if math.isinf(epsilon):
@@ -96,17 +80,17 @@ def run(
 
 
 def same_generator(plan: Plan) -> list[str]:
-    """What a reader of figures on synthetic images must know of the start."""
+    """A caveat where the start was trained on images of the cohort's own generator."""
     from silodp.models.start import read_start
 
     start = plan.base.model.start
     drawn = read_start(start).about.get("kind") if start is not None else None
-    if _DRAWN_BY.get(str(drawn)) != plan.base.cohort.kind:
+    if _COHORT_OF.get(str(drawn)) != plan.base.cohort.kind:
         return []
     return [
         f"The start, {start}, was trained on images of the generator that drew this cohort, in other sizes, "
-        "contrasts and zooms. So the figures say how few numbers and much noise go together, and nothing of "
-        "what a start is worth on real images; --cohort FILE asks that."
+        "contrasts and zooms. So the figures show how few parameters work with much noise, not what a start "
+        "is worth on real images; use --cohort FILE for that."
     ]
 
 
@@ -114,14 +98,14 @@ START_PRODUCT = "start.json"
 
 
 class StartFile(TypedDict):
-    """start.json: the start, and what it scores untrained."""
+    """start.json: the start and its test without training."""
 
     start: StartRecord
     test: ModelTest
 
 
 def score_start(experiment: Experiment, folder: Path, device: str) -> None:
-    """Tests the network as it is before round one; nothing is trained, and no run is made."""
+    """Tests the network as it is before round one; trains nothing and makes no run."""
     from silodp.runs.build import build
     from silodp.runs.record import start_record, test_record
 
@@ -131,25 +115,25 @@ def score_start(experiment: Experiment, folder: Path, device: str) -> None:
         scores = parts.engine.evaluate(parts.first_state().model, "test", thorough=True)
     start = start_record(parts.experiment)
     if start is None:
-        raise InputError("model.start: there is none to test; give one")
+        raise InputError("model.start: not set, so there is no start to test; give one")
     content: StartFile = {"start": start, "test": test_record(0, scores, batch, None)}
     private_folder(folder)
     write_atomically(folder / START_PRODUCT, to_json(content).encode())
 
 
 def product_of(tuning: Tuning) -> str:
-    """Named by how hospitals fine-tune, which is no part of the run: other tuning is another file."""
+    """File name for a way of fine-tuning, which is not part of the run: other settings, another file."""
     return f"personal-{tuning.epochs}-{tuning.learning_rate:g}-{tuning.batch_size}.json"
 
 
 class PersonalFile(TypedDict):
-    """What each hospital's models score on its own test images: by hospital, then by model."""
+    """Scores of each hospital's models on its own test images, by hospital and model."""
 
     hospitals: dict[str, dict[str, Values]]
 
 
 def train_and_personalise(experiment: Experiment, folder: Path, device: str, tuning: Tuning) -> None:
-    """The run, or the rest of it, then each hospital's own fine-tuning; scores are kept, models are not."""
+    """Trains or resumes the run, then fine-tunes at each hospital; keeps the scores, not the models."""
     from silodp.cohorts import load_cohort
     from silodp.runs.personal import personalise
 

@@ -1,4 +1,4 @@
-"""Processes that work for a study, and end with it however it ends."""
+"""Worker processes of a study, which end with it however it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 @contextmanager
 def worker_pool(count: int) -> Iterator[ProcessPoolExecutor]:
-    """New processes rather than forks, which CUDA cannot follow; whatever stops us stops them at once."""
+    """A pool of spawned processes (CUDA does not survive a fork) that are terminated on any exception."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
         count, multiprocessing.get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
@@ -32,7 +32,7 @@ def worker_pool(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with(parent: int) -> None:
-    """In a worker: Linux ends it when its parent dies, even by SIGKILL; Ctrl-C is the parent's to answer."""
+    """In a worker: Linux ends it when its parent dies, even by SIGKILL; the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM))
@@ -42,7 +42,7 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, as of a batch system, ends the block as Ctrl-C does."""
+    """SIGTERM, as sent by batch systems, raises KeyboardInterrupt in the block."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

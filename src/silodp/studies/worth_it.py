@@ -29,14 +29,14 @@ from silodp.studies.columns import (
 )
 from silodp.studies.output import Results
 from silodp.studies.pictures import BLUE, GREEN, GREY, ORANGE, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, Found, Plan, Study, read_product
+from silodp.studies.study import Cell, CellRun, Plan, Study, read_product
 from silodp.studies.whole_hospital import (
     ICH_BASES,
     PROSTATE_BASES,
     RECIPE,
     PersonalFile,
+    cell_at,
     product_of,
-    run,
     same_generator,
     train_and_personalise,
 )
@@ -48,22 +48,21 @@ EPSILON = 8.0
 NUMBERS = (3, 6, 10, 20)
 FEDERATED = "federated"
 
-
 LINES = {
     "alone": ("alone: own fine-tuning of the start", GREY, "o--"),
     "released": ("released, with privacy for a hospital", ORANGE, "s:"),
     "personal": ("personal: released, then own fine-tuning", BLUE, "^-"),
     "federated": ("federated without privacy, all parameters", GREEN, "D-."),
 }
-"""What a model is called, its colour and its style; told apart without colours too."""
+"""Description, colour and style of each model; distinguishable without colours, too."""
 
 
 @dataclass(frozen=True)
-class AtHome:
-    """The headline metric of each model on one hospital's own test images; NaN: not defined.
+class HospitalScores:
+    """The headline metric of each model on one hospital's test images; NaN where undefined.
 
     Attributes:
-        members: how many hospitals trained.
+        members: number of hospitals that trained.
     """
 
     members: int
@@ -102,15 +101,15 @@ def cells(plan: Plan) -> list[Cell]:
 
 
 def numbers(plan: Plan) -> list[int]:
-    """3, 6, 10 and 20 hospitals, as far as the cohort has them, and all that it has up to 20."""
-    there = _there(plan)
-    if there < NUMBERS[0]:
-        raise InputError(f"cohort: {there} hospitals; worth-it needs {NUMBERS[0]} or more, give it more")
-    return sorted({number for number in NUMBERS if number <= there} | {min(there, NUMBERS[-1])})
+    """Sizes of federations: 3, 6, 10 and 20 as far as the cohort has them, and all of it up to 20."""
+    available = _available(plan)
+    if available < NUMBERS[0]:
+        raise InputError(f"cohort: {available} hospitals; worth-it needs {NUMBERS[0]} or more, give it more")
+    return sorted({number for number in NUMBERS if number <= available} | {min(available, NUMBERS[-1])})
 
 
-def _there(plan: Plan) -> int:
-    """How many hospitals could train; reads the cohort only where nothing says it."""
+def _available(plan: Plan) -> int:
+    """Number of hospitals that could train; reads the cohort only where no setting tells it."""
     base = plan.base
     return base.participation.members or base.cohort.hospitals or len(plan.training_sizes)
 
@@ -118,18 +117,18 @@ def _there(plan: Plan) -> int:
 def _cell(
     plan: Plan, method: str, epsilon: float, members: int, seed: int, changes: dict[str, Any], **other: Any
 ) -> Cell:
-    """The first so many hospitals train; where that is all, nothing is set: the run is other studies' too."""
-    some = members < _there(plan)
+    """A cell in which the first `members` hospitals train; with all of them other studies share the run."""
+    some = members < _available(plan)
     if some:
         changes = {**changes, "participation.members": members}
-    return run(plan, method, epsilon, seed, changes, f"{members}hospitals" * some, **other)
+    return cell_at(plan, method, epsilon, seed, changes, f"{members}hospitals" * some, **other)
 
 
-def results(plan: Plan, found: Sequence[Found]) -> Results:
+def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     released = select(found, method=RECIPE)
     if not released:
-        raise InputError(f"--only {plan.only}: takes none of the runs at ε = {EPSILON:g}; take more")
-    homes = [home for one in released for home in _at_home(plan, one, select(found, method=FEDERATED))]
+        raise InputError(f"--only {plan.only}: includes none of the runs at ε = {EPSILON:g}; include more")
+    homes = [home for one in released for home in _scores(plan, one, select(found, method=FEDERATED))]
     tuning, local = tuning_of(plan), plan.base.local
     explanation = (
         "The first N hospitals of the cohort train; each model is judged on a hospital's own test images, "
@@ -137,8 +136,8 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
         "trained, the federated one without privacy is all of the network. Own fine-tuning, for «alone» from "
         "the start and for «personal» from the released model: all parameters, SGD at "
         f"{tuning.learning_rate:g}, batches of {tuning.batch_size}, {tuning.epochs} "
-        f"epoch{'s' * (tuning.epochs > 1)}. What comes of it stays in the hospital, so it costs no ε. Rows "
-        "are of unlike hospitals: compare models within a row."
+        f"epoch{'s' * (tuning.epochs > 1)}. The result stays in the hospital, so it costs no ε. Rows have "
+        "different hospitals: compare models within a row."
     )
     if plan.base.privacy.delta is None:
         explanation += (
@@ -150,7 +149,7 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
         found,
         [explanation, _table(plan, released, homes)],
         claims(plan, homes),
-        [*fewer(plan), *same_generator(plan)],
+        [*note_on_few_hospitals(plan), *same_generator(plan)],
         {"worth-it": _picture(plan, homes)},
         {"hospitals.csv": [asdict(one) for one in homes]},
         training=(
@@ -161,14 +160,14 @@ def results(plan: Plan, found: Sequence[Found]) -> Results:
     )
 
 
-def _at_home(plan: Plan, one: Found, federated: Sequence[Found]) -> list[AtHome]:
-    """The hospitals of a run, with what the federation of the same ones without privacy gave each."""
+def _scores(plan: Plan, one: CellRun, federated: Sequence[CellRun]) -> list[HospitalScores]:
+    """Scores of the hospitals of a run, with those of the same federation without privacy."""
     metric, members, seed = plan.metrics[0], one.summary["members"], int(one.cell.columns["seed"])
     alike = [other for other in select(federated, seed=seed) if other.summary["members"] == members]
     open_ = alike[0].summary["test"]["last"]["hospitals"] if alike else {}
     file = read_product(PersonalFile, one.folder / one.cell.product)
     return [
-        AtHome(
+        HospitalScores(
             members=members,
             seed=seed,
             hospital=name,
@@ -183,25 +182,25 @@ def _at_home(plan: Plan, one: Found, federated: Sequence[Found]) -> list[AtHome]
     ]
 
 
-def _by_number(homes: Sequence[AtHome]) -> dict[int, list[AtHome]]:
+def _by_number(homes: Sequence[HospitalScores]) -> dict[int, list[HospitalScores]]:
     numbers = sorted({home.members for home in homes})
     return {number: [home for home in homes if home.members == number] for number in numbers}
 
 
-def _gains(homes: Iterable[AtHome], model: str = "personal") -> list[float]:
-    """Of a model over «alone», hospital by hospital, where both are defined."""
+def _gains(homes: Iterable[HospitalScores], model: str = "personal") -> list[float]:
+    """Gains of a model over «alone», hospital by hospital, where both are defined."""
     gains = [home.score(model) - home.alone for home in homes]
     return [gain for gain in gains if not math.isnan(gain)]
 
 
-def _table(plan: Plan, released: Sequence[Found], homes: Sequence[AtHome]) -> str:
+def _table(plan: Plan, released: Sequence[CellRun], homes: Sequence[HospitalScores]) -> str:
     by_number = _by_number(homes)
     runs = {n: [one for one in released if one.summary["members"] == n] for n in by_number}
 
     def mean_of(model: str) -> Callable[[int], str]:
         return lambda n: show(defined_mean(home.score(model) for home in by_number[n]))
 
-    def gain_by_it(n: int) -> str:
+    def hospitals_that_gain(n: int) -> str:
         gains = _gains(by_number[n])
         return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
 
@@ -214,13 +213,13 @@ def _table(plan: Plan, released: Sequence[Found], homes: Sequence[AtHome]) -> st
         *((f"{METRIC_NAMES[plan.metrics[0]]}: {model}", mean_of(model)) for model in LINES),
         ("released − alone", lambda n: signed(defined_mean(_gains(by_number[n], "released")))),
         ("personal − alone", lambda n: signed(defined_mean(_gains(by_number[n])))),
-        ("gain by it", gain_by_it),
+        ("hospitals that gain", hospitals_that_gain),
     )
     return table(by_number, columns)
 
 
-def claims(plan: Plan, homes: Sequence[AtHome]) -> list[Claim]:
-    """Whether a hospital gains by taking part and fine-tuning, against fine-tuning the start alone."""
+def claims(plan: Plan, homes: Sequence[HospitalScores]) -> list[Claim]:
+    """Claims that a hospital gains by taking part and fine-tuning, compared with fine-tuning the start."""
     metric, gains = METRIC_NAMES[plan.metrics[0]], _gains(homes)
     means = {f"N = {n}": defined_mean(_gains(own)) for n, own in _by_number(homes).items()}
     more, less = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
@@ -237,8 +236,8 @@ def claims(plan: Plan, homes: Sequence[AtHome]) -> list[Claim]:
     ]
 
 
-def fewer(plan: Plan) -> list[str]:
-    """Where the cohort has too few hospitals for the largest federation."""
+def note_on_few_hospitals(plan: Plan) -> list[str]:
+    """A note where the cohort has too few hospitals for the largest federation."""
     most = numbers(plan)[-1]
     if most >= NUMBERS[-1] or plan.scale == "smoke":
         return []
@@ -247,10 +246,10 @@ def fewer(plan: Plan) -> list[str]:
         if plan.base.cohort.files is None
         else "deal the images out to more with --set cohort.partition=equal --set cohort.hospitals=20"
     )
-    return [f"This cohort has {most} hospitals, so no larger federation is here; {way_out}."]
+    return [f"This cohort has {most} hospitals, so no larger federation was trained; {way_out}."]
 
 
-def _picture(plan: Plan, homes: Sequence[AtHome]) -> Picture:
+def _picture(plan: Plan, homes: Sequence[HospitalScores]) -> Picture:
     metric, by_number = METRIC_NAMES[plan.metrics[0]], _by_number(homes)
     models = []
     for model, (name, colour, style) in LINES.items():

@@ -1,4 +1,4 @@
-"""What is learnt: the loss, the metrics, the input. A task knows nothing of hospitals or privacy."""
+"""Tasks: loss, metrics and outputs of the network. They know nothing of hospitals or privacy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from silodp.tasks.task import Task
 __all__ = ["SEGMENTATION", "TASKS", "Task", "known_task", "task_named"]
 
 TASKS = {task.name: task for task in (SEGMENTATION, CLASSIFICATION)}
-"""By name, as in `experiment.task`; add one of your own here and it is known there."""
+"""By name, as in `experiment.task`; add your own here."""
 
 
 def known_task(name: str) -> str:

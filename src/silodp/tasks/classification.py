@@ -1,9 +1,9 @@
 """Classification: cross-entropy; AUC, accuracy, sensitivity, specificity and F1.
 
-Of two classes, 1 is the diseased one. With more, AUC is the mean of one-against-rest and the others are macro
-means. A mean takes the classes for which its metric is defined, since a hospital's test images need not show
-every class: AUC and sensitivity those among the images, F1 also those only guessed (as 0), specificity all
-but one that every image has.
+Of two classes, 1 is the diseased one. With more, AUC is the mean over classes against the rest, and the
+others are macro means. Means are over the classes for which the metric is defined, since a hospital's test
+images need not have every class: for AUC and sensitivity those among the images, for F1 also those that are
+only predicted (as 0), for specificity all but a class that every image has.
 """
 
 from __future__ import annotations
@@ -58,16 +58,15 @@ def _measure(logits: Tensor, labels: Tensor) -> Measure:
 
 
 def _odds(logits: Tensor, column: int) -> Tensor:
-    """(n,) log-odds of one class rather than probabilities, which round to 1 for a network that is sure."""
+    """(n,) log-odds of a class against the rest; probabilities of a confident network would round to 1."""
     others = [other for other in range(logits.shape[1]) if other != column]
     return logits[:, column].double() - logits[:, others].double().logsumexp(1)
 
 
 def _auc(scores: Tensor, truth: Tensor) -> Callable[[Tensor], Tensor]:
-    """Area under the ROC curve: the chance that a positive image scores above a negative one; a tie is half.
+    """Area under the ROC curve: the probability that a positive image scores above a negative one.
 
-    NaN where only one of both is there, and where a score is NaN: ranks of NaN are those of the images'
-    order, so that the area could be 1.
+    NaN where either class is missing or a score is NaN, since NaN would be ranked by position.
     """
     import torch
 

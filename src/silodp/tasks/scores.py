@@ -1,4 +1,4 @@
-"""What a model scores on a set of images, and how far that may be from what it would score on others."""
+"""Metrics of a model on a set of images, with bootstrap intervals over people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 1000
 LEVEL = 0.95  # of the intervals
-FEW = 50  # people; with fewer an interval says little
+FEW = 50  # people below which an interval says little
 _AT_ONCE = 4_000_000  # weights in memory
 
 Interval = tuple[float, float]
@@ -21,13 +21,13 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one hospital.
+    """The metrics of one hospital.
 
     Attributes:
-        values: metrics by name; NaN where one is not defined.
-        images: on how many.
-        patients: of how many people; None where that is not known.
-        resampled: (RESAMPLES,) each metric with people drawn anew, with replacement; empty where not asked.
+        values: metrics by name; NaN where undefined.
+        images: number of images.
+        patients: number of people; None if unknown.
+        resampled: (RESAMPLES,) bootstrap values of each metric; empty if not computed.
     """
 
     values: dict[str, float]
@@ -41,14 +41,14 @@ class Scores:
 
 
 def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, seed: int) -> Scores:
-    """All metrics with their bootstrap over people, whole; over images where nobody knows whose they are.
+    """Computes all metrics with a bootstrap over people, or over images where people are unknown.
 
     Args:
         task: whose metrics.
         logits: of n images, on the CPU.
-        targets: of the same.
-        patients: (n,) equal numbers for one person's images, or None.
-        seed: of the draws.
+        targets: of these images.
+        patients: (n,) numbers, equal for images of one person, or None.
+        seed: of the bootstrap.
     """
     import torch
 
@@ -66,7 +66,7 @@ def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, 
         times = torch.zeros(some, people, dtype=torch.float64)
         times.scatter_add_(1, chosen, torch.ones_like(chosen, dtype=torch.float64))
         drawn.append(times[:, numbers])
-    # The images themselves come first, each once, so that nothing is measured twice.
+    # The first row weighs every image once and gives the metrics themselves.
     everything = torch.cat([torch.ones(1, count, dtype=torch.float64), drawn[0]])
     measure = task.measure(logits, targets)
     found = [measure(everything), *(measure(weights) for weights in drawn[1:])]
@@ -77,7 +77,7 @@ def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, 
 
 
 def mean_intervals(hospitals: Sequence[Scores]) -> dict[str, Interval]:
-    """Of the plain mean over hospitals, each with its own people drawn anew; of none, none."""
+    """Bootstrap intervals of the unweighted mean over hospitals; empty without hospitals."""
     import torch
 
     return {
@@ -87,6 +87,6 @@ def mean_intervals(hospitals: Sequence[Scores]) -> dict[str, Interval]:
 
 
 def _interval(drawn: Tensor) -> Interval:
-    """The middle `LEVEL` of what was drawn; NaN where nothing is defined."""
+    """The central `LEVEL` of the bootstrap values; NaN if none is defined."""
     edges = drawn.nanquantile(drawn.new_tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
     return float(edges[0]), float(edges[1])

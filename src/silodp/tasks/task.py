@@ -1,4 +1,4 @@
-"""The shape of a task: plain functions in a frozen record."""
+"""The interface of a task: plain functions in a frozen record."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Task:
 
     Attributes:
         name: as in `experiment.task`.
-        target: what an image has: a class, or masks; networks have one output for each.
-        cohort: the kind where none is named.
-        model: the kind where none is named.
+        target: whether an image has a class or masks; networks have an output for each.
+        cohort: default kind of cohort.
+        model: default kind of model.
         headline: the metric by which the best round is chosen and that progress shows; larger is better.
         outputs: how many output channels the network needs, from the training targets.
         loss: mean loss of a batch from (logits, targets).
-        image_losses: (n,) losses of the images from (logits, targets), each of its image alone: where one
-            image's gradient is clipped, no other image may be in it.
+        image_losses: (n,) losses from (logits, targets), each of its image alone, so that the gradient of an
+            image can be clipped.
         measure: from (logits, targets) of n images, on the CPU, a function of (r, n) weights: every metric by
             name, (r,) in double precision, where image i counts as often as its weight says; NaN where it is
             not defined.
-        quick_metrics: those of (logits, targets) that are cheap enough for every round.
+        quick_metrics: metrics of (logits, targets) that are cheap enough for every round.
     """
 
     name: str

@@ -1,8 +1,7 @@
-"""A run followed in TensorBoard and MLflow, beside its own files.
+"""Logs a run to TensorBoard and MLflow, in addition to its own files.
 
-metrics.jsonl and summary.json are the truth: a tracker is told what stands there and nothing else, never an
-image. What is told a tracker is as public as the tracker's server, and validation metrics, losses and the
-other diagnostics are covered by no ε; see docs/tracking.md.
+Trackers only get what is in metrics.jsonl and summary.json, never an image. It is as public as the tracker's
+server, and no ε covers validation metrics, losses and other diagnostics; see docs/tracking.md.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Numbers = dict[str, float]
 
 
 class Tracker(Protocol):
-    """What `tracked` asks of a tracker. Whatever it raises ends the tracking, never the training."""
+    """A tracker for `tracked`. An exception ends its tracking, never the training."""
 
     option: str
 
     def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
-        """Takes up a run with all rounds on record, of which a tracker may know some from before a kill."""
+        """Begins with all recorded rounds, of which a tracker may have some from before an interruption."""
         ...
 
     def add(self, rounds: Sequence[RoundRecord]) -> None: ...
@@ -46,16 +45,16 @@ class Tracker(Protocol):
 def tracked(
     folder: str | Path, *, tensorboard: bool = False, mlflow: bool = False, also: OnRound | None = None
 ) -> Iterator[OnRound]:
-    """An `on_round` for `train` or `resume` that tells trackers of a run in `folder`.
+    """An `on_round` for `train` or `resume` that logs the run in `folder` to trackers.
 
         with tracked("runs/mine", tensorboard=True) as on_round:
             silodp.train(experiment, out="runs/mine", on_round=on_round)
 
     Args:
-        folder: the run's; nothing is written there before its first round.
-        tensorboard: event files into FOLDER/tensorboard.
-        mlflow: a run at the tracking URI that MLflow is set to.
-        also: another consumer of rounds, called first.
+        folder: of the run; nothing is written there before its first round.
+        tensorboard: whether to write event files into FOLDER/tensorboard.
+        mlflow: whether to log to the tracking URI of MLflow.
+        also: called first with every round.
     """
     path = Path(folder)
     trackers: list[Tracker] = []
@@ -69,45 +68,45 @@ def tracked(
         trackers.append(MLflow())
     begun = False
 
-    def tell(act: Callable[[Tracker], None]) -> None:
+    def send(act: Callable[[Tracker], None]) -> None:
         for tracker in list(trackers):
             try:
                 act(tracker)
-            except Exception as error:  # a server that is gone, a full disk: not the training's fault
+            except Exception as error:  # an unreachable server or a full disk must not end the training
                 trackers.remove(tracker)
                 log.warning(
-                    "%s failed (%s); the run goes on without. `silodp resume %s %s` makes up for it",
+                    "%s failed (%s); the run goes on without. `silodp resume %s %s` logs the rest",
                     tracker.option, shorten(str(error), 200, placeholder=" …"), path, tracker.option,
                 )  # fmt: skip
 
     def begin() -> None:
         nonlocal begun
         begun = True
-        tell(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
+        send(lambda tracker: tracker.begin(path, read_experiment(path), RunFolder(path).metrics()))
 
     def on_round(record: RoundRecord) -> None:
         if also is not None:
             also(record)
         if begun:
-            tell(lambda tracker: tracker.add([record]))
+            send(lambda tracker: tracker.add([record]))
         else:
-            begin()  # not sooner: until now, rounds after the checkpoint could stand in metrics.jsonl
+            begin()  # not earlier: metrics.jsonl could have had rounds after the checkpoint
 
     try:
         yield on_round
     except BaseException:
         if begun:
-            tell(lambda tracker: tracker.end(None))
+            send(lambda tracker: tracker.end(None))
         raise
     if not begun:
-        begin()  # a finished run taken up again
-    tell(lambda tracker: tracker.end(RunFolder(path).summary()))
+        begin()  # a finished run that was resumed
+    send(lambda tracker: tracker.end(RunFolder(path).summary()))
 
 
 def round_numbers(record: RoundRecord) -> Numbers:
-    """A line of metrics.jsonl as flat numbers; what is not a finite number is left out.
+    """A line of metrics.jsonl as a flat mapping of finite numbers.
 
-    Among the ε the hospital's stands first, also where names are sorted.
+    The names sort the hospital's ε before the others.
     """
     epsilon, swap = record["epsilon"], record["epsilon"]["replace_one"]
     return _finite(
@@ -134,7 +133,7 @@ def round_numbers(record: RoundRecord) -> Numbers:
 
 
 def result_numbers(summary: Summary) -> dict[int, Numbers]:
-    """The test of the last model and of the best, by the round whose model it is."""
+    """Test metrics of the last and the best model, by the round of the model."""
     found: dict[int, Numbers] = {}
     for which in TESTED:
         test = summary["test"][which]
@@ -143,7 +142,7 @@ def result_numbers(summary: Summary) -> dict[int, Numbers]:
 
 
 def flat_settings(experiment: ResolvedExperiment) -> dict[str, bool | int | float | str]:
-    """Every setting by its dotted name, except places on this machine."""
+    """Every setting by its dotted name, except paths on this machine."""
     found: dict[str, bool | int | float | str] = {}
     for name, value in experiment.model_dump(exclude_none=True).items():
         for key, setting in value.items() if isinstance(value, dict) else [("", value)]:
@@ -165,7 +164,7 @@ def _finite(named: Mapping[str, float | None]) -> Numbers:
 
 
 def left_out(folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> str:
-    """What ε does not cover, as far as it is known when a tracker begins."""
+    """What ε does not cover, as far as known when a tracker begins."""
     if not rounds:
         return ""
     return "; ".join(not_covered(experiment, rounds[-1]["epsilon"], RunFolder(folder).cohort()))

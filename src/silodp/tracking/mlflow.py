@@ -1,4 +1,4 @@
-"""A run at an MLflow server, or in MLflow's folder on this machine."""
+"""Logs a run to an MLflow server or a local MLflow folder."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from silodp.runs.schema import RoundRecord, Summary, read_as
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
 _DEFAULTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else is told of a hospital's run
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # no third party learns of a hospital's run
     "MLFLOW_ALLOW_FILE_STORE": "true",  # ./mlruns, or a folder that MLFLOW_TRACKING_URI names
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # a server that is gone must not hold the training up for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # an unreachable server must not delay the training for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
-"""Set where the environment says nothing else."""
+"""Set where the environment does not."""
 
 
 class _Kept(TypedDict):
-    """mlflow.json: which run at which server this one is."""
+    """mlflow.json: server and id of the MLflow run."""
 
     tracking_uri: str
     run_id: str
 
 
 class MLflow:
-    """A run at MLflow's tracking URI, whose id the run folder keeps.
+    """A run at MLflow's tracking URI, whose id is kept in the run folder.
 
-    What is sent cannot be taken back, so a round is sent when a checkpoint holds it, and not done again.
+    MLflow cannot delete points, so a round is sent only once a checkpoint has it, so that it is never redone.
     """
 
     option = "--mlflow"
@@ -66,18 +66,20 @@ class MLflow:
                 f"({shorten(str(error), 120, placeholder=' …')}); give a server's address or a folder; "
                 "a database needs all of MLflow (`pip install mlflow`)"
             ) from None
-        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # one warning is enough, and ours
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # our own warning is enough
         self._missing = MlflowException
         self._sent: set[tuple[str, int]] = set()
-        self._said: dict[str, str] = {}  # settings that the run there has, which MLflow lets nobody change
+        self._logged_settings: dict[
+            str, str
+        ] = {}  # settings already logged, which MLflow does not let change
         self._waiting: list[RoundRecord] = []
 
     def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
         self._every = experiment.checkpoint_every
         self.run = self._known(folder / "mlflow.json") or self._new(folder)
         named = flat_settings(experiment)
-        settings = [(name, str(value)) for name, value in named.items() if name not in self._said]
-        for start in range(0, len(settings), 100):  # the most that MLflow takes at once
+        settings = [(name, str(value)) for name, value in named.items() if name not in self._logged_settings]
+        for start in range(0, len(settings), 100):  # MLflow's limit
             self._log(params=settings[start : start + 100])
         self._log(tags=[("not_covered_by_epsilon", left_out(folder, experiment, rounds))])
         self.add(rounds)
@@ -97,7 +99,7 @@ class MLflow:
         self.client.set_terminated(self.run, "FINISHED")
 
     def _known(self, path: Path) -> str | None:
-        """The run that was begun before, where this server still has it."""
+        """The id of the earlier MLflow run, if this server still has it."""
         kept = read_as(_Kept, path, "remove it to begin another run there") if path.exists() else None
         if kept is None or kept["tracking_uri"] != _without_password(self.uri):
             return None
@@ -108,7 +110,7 @@ class MLflow:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        self._said = data.params
+        self._logged_settings = data.params
         for name in data.metrics:
             self._sent |= {(name, point.step) for point in self.client.get_metric_history(run, name)}
         self.client.update_run(run, "RUNNING")
@@ -150,5 +152,5 @@ class MLflow:
 
 
 def _without_password(uri: str) -> str:
-    """For a file that is passed on with the run."""
+    """The URI without credentials, since the file is passed on with the run."""
     return re.sub(r"//[^/@]*@", "//", uri)

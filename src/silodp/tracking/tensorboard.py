@@ -1,4 +1,4 @@
-"""TensorBoard's event files in a run folder."""
+"""Writes TensorBoard event files into a run folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, ro
 
 
 class TensorBoard:
-    """Event files, written anew from the record whenever a run is taken up: no step twice, none missing.
+    """Event files, rewritten from the records when a run is resumed: no step is missing or double.
 
-    Without tensorboardX's own SummaryWriter: its thread dies on a full disk and then blocks the training.
+    tensorboardX's SummaryWriter is not used: its thread dies on a full disk and then blocks the training.
     """
 
     option = "--tensorboard"
@@ -36,7 +36,7 @@ class TensorBoard:
         self._file = self._open(str(logs / "events"))
         for file in logs.iterdir():
             file.chmod(0o600)
-        # A TensorBoard that is open on the run forgets what it has read.
+        # Makes an open TensorBoard discard what it has read.
         start = self._event.SessionLog(status=self._event.SessionLog.START)
         self._file.write_event(self._event.Event(step=0, wall_time=time.time(), session_log=start))
         metrics = rounds[-1]["validation"]["mean"] if rounds else {}

@@ -101,7 +101,7 @@ def test_a_failing_control_is_called_that(attacked: AttackResult) -> None:
     assert "does not work even there" in told
 
 
-def test_noise_comes_through_the_door() -> None:
+def test_noise_is_added_by_the_mechanism() -> None:
     """zC a coordinate on the sum, C the update's own length; v intermediaries make it v times as long."""
     experiment = SMALL["segmentation"].change(privacy__noise_multiplier=0.5)
     update = torch.zeros(40_000)

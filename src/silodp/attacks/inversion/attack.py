@@ -1,20 +1,17 @@
-"""Attack an experiment or a run: rebuild training images from every view of a round, and score them."""
+"""Attacks an experiment or a run: reconstructs training images from every view of a round and scores them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import mean
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from silodp.attacks.inversion.open_network import open_network
-from silodp.attacks.inversion.reading import layer_input, read_layer, rebuild
-from silodp.attacks.inversion.search import Guess, Observed, Search, invert_update
+from silodp.attacks.inversion.reading import layer_input, read_layer, reconstruct
+from silodp.attacks.inversion.result import AttackResult, AttackSettings, Score
+from silodp.attacks.inversion.search import Guess, Observed, invert_update
 from silodp.attacks.inversion.views import View, views_of
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
@@ -31,106 +28,6 @@ OnProgress = Callable[[str, int, int], None]
 CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True)
-class AttackSettings:
-    """What is attacked.
-
-    Attributes:
-        images: how many images of the victim, one hospital.
-        batch: how many of them are in one step.
-        labels: whether the attacker knows classes or masks, or must find them, too.
-        views: names of the views to attack; empty: all.
-    """
-
-    images: int = 2
-    batch: int = 1
-    labels: Literal["known", "inferred"] = "known"
-    views: tuple[str, ...] = ()
-    search: Search = field(default_factory=Search)
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Score:
-    """How close the guesses of one view come to the images.
-
-    Attributes:
-        ssim, psnr: of each image (1 and ∞ are the image itself).
-        baseline_ssim: SSIM of a guess that has seen nothing of them: the mean of other hospitals' images.
-        mismatch: 1 − cosine that the search reached, of gradients or of the features that were read.
-        read: what the update gave away of one layer's input, in words; empty where gradients were matched.
-        epsilon_hospital, epsilon_intermediary: of this one round.
-    """
-
-    words: str
-    ssim: list[float]
-    psnr: list[float]
-    baseline_ssim: list[float]
-    mismatch: list[float]
-    read: str
-    epsilon_hospital: float
-    epsilon_intermediary: float
-
-    @property
-    def mean_ssim(self) -> float:
-        return mean(self.ssim)
-
-
-class ViewRecord(TypedDict):
-    """The means over the images; null where one is not defined."""
-
-    ssim: float | None
-    psnr: float | None
-    baseline_ssim: float | None
-    images: dict[str, Any]  # `Score`
-
-
-class AttackFile(TypedDict):
-    """attack.json."""
-
-    experiment: str  # its name
-    cohort: str
-    victim: str
-    noise_multiplier: float
-    intermediaries: int  # v
-    settings: dict[str, Any]  # `AttackSettings`
-    views: dict[str, ViewRecord]
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """Scores by view, and the pictures."""
-
-    experiment: Experiment
-    settings: AttackSettings
-    cohort: str
-    victim: str
-    intermediaries: int
-    scores: dict[str, Score]
-    originals: Tensor
-    guesses: dict[str, Tensor]
-
-    def to_dict(self) -> AttackFile:
-        """Per image, and the means."""
-        return {
-            "experiment": self.experiment.name,
-            "cohort": self.cohort,
-            "victim": self.victim,
-            "noise_multiplier": self.experiment.privacy.noise_multiplier,
-            "intermediaries": self.intermediaries,
-            "settings": asdict(self.settings),
-            "views": {
-                name: {
-                    "ssim": mean(score.ssim),
-                    "psnr": mean(score.psnr),
-                    "baseline_ssim": mean(score.baseline_ssim),
-                    "images": asdict(score),
-                }
-                for name, score in self.scores.items()
-            },
-        }
-
-
 def invert(
     experiment: Experiment,
     *,
@@ -143,10 +40,10 @@ def invert(
 
     Args:
         experiment: cohort, network, noise, rule for v.
-        run: its folder, for the trained model and the v of its last round.
+        run: folder of a run, for its trained model and the v of its last round.
         device: "auto", "cpu" or "cuda".
-        settings: what is attacked, and how hard.
-        on_progress: called with the view, steps done and steps in all.
+        settings: the target and the effort.
+        on_progress: called with (view, steps done, steps in all).
     """
     from silodp.runs.build import device_named
 
@@ -187,7 +84,7 @@ def invert(
 
 
 def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[HospitalData]) -> int:
-    """v of an experiment that has not run: where its rule settles."""
+    """v of an experiment that has not run: the value at which its rule settles."""
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
     expected = experiment.participation.expected_hospitals(len(members))
     return cap(rule.settled_count(z, parameters, expected), room(members, rule.min_samples))[0]
@@ -203,13 +100,13 @@ def _last_count(run: Path) -> int:
 
 
 def _others(cohort: Cohort) -> Tensor:
-    """What an attacker has of images of this kind: those of the other hospitals."""
+    """Images of this kind that an attacker has: those of the other hospitals."""
     rest = cohort.hospitals[1:] or cohort.hospitals
     return torch.cat([network_input(hospital.train.images) for hospital in rest])
 
 
 def _attacked(examples: Examples, settings: AttackSettings) -> Examples:
-    """Images spread over the victim's, whole batches."""
+    """Images evenly spaced among the victim's, in whole batches."""
     count = settings.images // settings.batch * settings.batch
     return examples[torch.linspace(0, len(examples) - 1, count).long()]
 
@@ -224,7 +121,7 @@ def _guesses(
     settings: AttackSettings,
     on_progress: OnProgress | None,
 ) -> list[Guess]:
-    """A guess for every batch."""
+    """A reconstruction of every batch."""
     place, found, done = model.values.device, [], 0
     total = len(attacked) // settings.batch * settings.search.restarts * settings.search.iterations
 
@@ -240,7 +137,7 @@ def _guesses(
         update = view.update(batch)
         model.module.train()
         chance = generator(CPU, settings.seed, "attack", view.name, number)
-        if read := _read_and_rebuild(model, update, batch, others, settings, chance, step):
+        if read := _read_and_reconstruct(model, update, batch, others, settings, chance, step):
             found.append(read)
             continue
         observed = Observed(
@@ -256,7 +153,7 @@ def _guesses(
     return found
 
 
-def _read_and_rebuild(
+def _read_and_reconstruct(
     model: FlatModel,
     update: Tensor,
     batch: Examples,
@@ -265,14 +162,14 @@ def _read_and_rebuild(
     chance: torch.Generator,
     step: Callable[[int], None],
 ) -> Guess | None:
-    """By way of a layer's input, one start for all restarts; None where no layer can be read."""
+    """A reconstruction through the input of a layer; None where no layer input can be recovered."""
     gradients = {name: tensor.to(update.device) for name, tensor in model.named_tensors(-update).items()}
     reading = read_layer(model.module, gradients, tuple(batch.images.shape), chance)
     if reading is None:
         return None
     restarts = settings.search.restarts
     steps = settings.search.iterations
-    images = rebuild(model.module, reading, others, steps, chance, lambda: step(restarts))
+    images = reconstruct(model.module, reading, others, steps, chance, lambda: step(restarts))
     with torch.no_grad():
         cosine = float((layer_input(model.module, reading.layer, images) * reading.features).sum())
     words = (
@@ -283,7 +180,7 @@ def _read_and_rebuild(
 
 
 def classes_in(update: Tensor, classes: int, count: int) -> Tensor:
-    """Classes of a batch, from the last layer's bias: its gradient is negative only for those that are there.
+    """Classes in a batch, by the last layer's bias: its gradient is negative only for classes that occur.
 
     Zhao et al. 2020; exact for one image, for more a guess that takes the classes in turn.
     """

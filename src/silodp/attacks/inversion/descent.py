@@ -1,4 +1,4 @@
-"""How both ways of the attack look for an image: Adam with a falling step, pixels held to −1…1."""
+"""The search of both attacks: Adam with a decaying step, pixels clamped to −1…1."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def descend(
 
     Args:
         images: (n, channels, height, width), between −1 and 1 after every step.
-        cost: of these very tensors; called once a step.
+        cost: of these tensors; called once a step.
         iterations: steps of Adam, on a cosine schedule down to nothing.
         learning_rate: of the first step.
         on_step: called after every step.
-        also: further tensors to look for, without limits.
+        also: further tensors to optimise, without limits.
     """
     free = [images, *also]
     optimizer = torch.optim.Adam(free, learning_rate)

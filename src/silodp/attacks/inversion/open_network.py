@@ -1,4 +1,4 @@
-"""A network that gradients see through: where an attack must succeed if it works at all.
+"""A network that is easy to invert, on which an attack must succeed if it works at all.
 
 Dense layers keep positions apart and smooth activations keep the matching smooth, so gradient inversion is
 known to succeed on such networks (Zhu et al. 2019). U-Net and DenseNet of an experiment are far harder to

@@ -1,4 +1,4 @@
-"""What an attack leaves behind: attack.json, attack.csv, attack.md and a sheet of originals and guesses."""
+"""The files of an attack: attack.json, attack.csv, attack.md and a sheet of originals and reconstructions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from silodp.attacks.inversion.attack import AttackResult, Score
+from silodp.attacks.inversion.result import AttackResult, Score
 from silodp.files import private_folder, to_json, write_atomically
 from silodp.runs.wording import show_epsilon
 from silodp.tables import markdown_table, write_csv
@@ -17,7 +17,7 @@ WARNING = "The sheet shows patients' images: keep it, and pass it on, only as yo
 
 
 def write_attack(result: AttackResult, out: Path) -> None:
-    """attack.json comes last: where it is, everything is."""
+    """Writes all files; attack.json comes last, so that where it exists the others do, too."""
     private_folder(out)
     write_csv(out / "attack.csv", _image_rows(result))
     write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
@@ -30,7 +30,7 @@ def shows_patients(result: AttackResult) -> bool:
 
 
 def rows(result: AttackResult) -> list[list[str]]:
-    """A line a view: what was seen, both ε of that round (hospital first), SSIM, a blind guess, PSNR."""
+    """A row for each view: description, both ε of that round (hospital first), SSIM, a blind guess, PSNR."""
     return [
         [
             name,
@@ -53,16 +53,16 @@ def markdown(result: AttackResult) -> str:
 
 
 def verdict(result: AttackResult) -> str:
-    """What the numbers allow to say; ε is of one round."""
+    """What the numbers show; ε is of one round."""
     settings, scores = result.settings, result.scores
-    said = [
+    sentences = [
         f"{settings.images} images of {result.victim} ({result.cohort}), {settings.batch} in a step, labels "
         f"{settings.labels}; SSIM 1 is the image itself; ε is of the one round that is attacked."
     ]
     control = scores.get("control")
     if control is not None:
         works = _works(control)
-        said.append(
+        sentences.append(
             f"The control reaches SSIM {control.mean_ssim:.3f}: "
             + (
                 "the attack works where it should."
@@ -73,7 +73,7 @@ def verdict(result: AttackResult) -> str:
     own = scores.get("own network")
     if own is not None:
         works = _works(own)
-        said.append(
+        sentences.append(
             f"On the experiment's own network it reaches {own.mean_ssim:.3f} without any noise"
             + (f" ({own.read})" if own.read else "")
             + (
@@ -83,16 +83,16 @@ def verdict(result: AttackResult) -> str:
                 "would prove nothing."
             )
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _works(score: Score) -> bool:
-    """An image is there, and no blind guess would have come near it."""
+    """Whether the image is recognisable and a blind guess is clearly worse."""
     return score.mean_ssim >= 0.5 and score.mean_ssim > mean(score.baseline_ssim) + 0.1
 
 
 def _image_rows(result: AttackResult) -> list[dict[str, Any]]:
-    """attack.csv: a line an image of a view."""
+    """attack.csv: a row for each image of each view."""
     return [
         {
             "view": name,
@@ -107,7 +107,7 @@ def _image_rows(result: AttackResult) -> list[dict[str, Any]]:
 
 
 def _sheet(result: AttackResult) -> bytes:
-    """A row an image; the original, then what each view gave."""
+    """A picture with a row for each image: the original, then the reconstruction from each view."""
     from matplotlib.figure import Figure
 
     count, names = len(result.originals), list(result.scores)
@@ -128,7 +128,7 @@ def _sheet(result: AttackResult) -> bytes:
             bound += f"ε intermediary {show_epsilon(score.epsilon_intermediary)}"
         words = score.words.replace(", ", ",\n")
         places[0][column].set_title(f"{name}\n{words}\n{bound}", fontsize=9)
-    figure.suptitle("What an attacker rebuilds from one round (SSIM 1 is the image itself)", fontsize=11)
+    figure.suptitle("What an attacker reconstructs from one round (SSIM 1 is the image itself)", fontsize=11)
     if shows_patients(result):
         figure.supxlabel(WARNING, fontsize=8)
     content = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What a convolution's gradient says of its input, and the image that has such an input.
+"""Recovers the input of a convolution from its gradient, and the image with such an input.
 
 The weight gradient is G = Σ_p δ_p a_pᵀ over the positions p of one image; a_p is the input's patch there.
 With fewer positions than output channels all a_p, less their mean, lie in the space of G's rows (a norm layer
@@ -32,12 +32,12 @@ class _Reached(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """The input of one convolution as the update gives it away.
+    """The input of a convolution as recovered from an update.
 
     Attributes:
         layer: its name in the network.
         features: (1, channels, height, width), of unit length.
-        agreement: |cosine| of what two random starts found; 1 where one input alone fits, right or not.
+        agreement: |cosine| of the results of two random starts; 1 where the solution is unique, right or not.
     """
 
     layer: str
@@ -98,7 +98,7 @@ def read_layer(
 
 
 def _overlaps(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Patches must overlap, or every one of them could be any point of the space."""
+    """Whether patches overlap; otherwise each could be any point of the space."""
     return (
         isinstance(module, nn.Conv2d)
         and module.groups == 1
@@ -117,7 +117,7 @@ def _patches(module: nn.Conv2d, inputs: Tensor) -> Tensor:
 def _solve(
     name: str, module: nn.Conv2d, space: Tensor, shape: torch.Size, generator: torch.Generator
 ) -> Reading:
-    """The input with the least of its patches outside the space, by power iteration from two starts."""
+    """The input whose patches are closest to the space, by power iteration from two starts."""
     assert not isinstance(module.padding, str)  # see _overlaps
     most = module.kernel_size[0] * module.kernel_size[1]  # no input's patches are longer than √most times it
     guesses = torch.randn(2, *shape[1:], generator=generator, dtype=torch.double).to(space.device)
@@ -135,7 +135,7 @@ def _solve(
     return Reading(name, features.float(), float((guesses[0] * guesses[1]).sum().abs()))
 
 
-def rebuild(
+def reconstruct(
     network: nn.Module,
     reading: Reading,
     others: Tensor,
@@ -143,21 +143,21 @@ def rebuild(
     generator: torch.Generator,
     on_step: OnStep | None = None,
 ) -> Tensor:
-    """The image whose layer input comes nearest to what was read.
+    """The image whose layer input is closest to the recovered one.
 
-    A linear map from neighbourhoods of features to pixels, learned on images of the same kind, is the start.
-    Norm layers hide the image's contrast, so smoothness is counted in units of it.
+    The search starts from a linear map of neighbouring features to pixels, fitted to images of the same kind.
+    Norm layers hide the contrast of the image, so smoothness is relative to it.
 
     Args:
         network: in the mode it was trained in.
-        reading: what the update gave away.
+        reading: the recovered layer input.
         others: (n, channels, height, width), images that the attacker has.
         iterations: steps of Adam.
         generator: on the CPU.
         on_step: called after every step.
     """
     wanted = reading.features
-    count = min(PRIOR_IMAGES, 2 * iterations)  # a short search is worth no long preparation
+    count = min(PRIOR_IMAGES, 2 * iterations)  # fewer for a short search
     images = _linear_guess(network, reading, others.to(wanted.device), count, generator).requires_grad_()
 
     def cost() -> Tensor:

@@ -1,7 +1,7 @@
-"""Gradient inversion: images whose gradient points the way an observed update does (Geiping et al. 2020).
+"""Gradient inversion: images whose gradient is aligned with an observed update (Geiping et al. 2020).
 
 Minimises 1 − cos(gradient of the guess, −update) + weight · total variation over the pixels, with Adam, from
-several random starts; the best match wins. Unknown masks are found along with the images.
+several random starts, and keeps the best match. Unknown masks are optimised together with the images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Search:
-    """How hard the attacker tries.
+    """The effort of the attacker.
 
     Attributes:
         restarts: random starts.
@@ -39,12 +39,12 @@ class Observed:
 
     Attributes:
         network: at the parameters the update started from.
-        loss: mean loss of a batch from (logits, targets); it must take soft masks where none are known.
+        loss: mean loss of a batch from (logits, targets); must accept soft masks if masks are unknown.
         update: Δ as one vector, in the order of the network's trainable parameters.
         brightness: the mean of images of this kind.
         shape: of the batch of images.
-        targets: classes or masks; None where masks must be found.
-        target_shape: of the masks to be found.
+        targets: classes or masks; None if masks must be inferred.
+        target_shape: of these masks.
     """
 
     network: nn.Module
@@ -58,12 +58,12 @@ class Observed:
 
 @dataclass(frozen=True)
 class Guess:
-    """What the attacker found.
+    """A reconstruction.
 
     Attributes:
         images: (n, channels, height, width) between −1 and 1.
         mismatch: 1 − cosine; 0 is a perfect match.
-        read: what a layer's input gave away, in words; empty where gradients were matched.
+        read: the recovered layer input, in words; empty where gradients were matched.
     """
 
     images: Tensor
@@ -77,8 +77,8 @@ def invert_update(
     """The best guess of the images behind an update.
 
     Args:
-        observed: what is known.
-        search: how hard to try.
+        observed: what the attacker knows.
+        search: the effort.
         generator: of the random starts, on the CPU.
         on_step: called after every step.
     """

@@ -1,7 +1,7 @@
-"""What an attacker may see of a round: the update of one small batch, bare or released, or a hospital's own.
+"""What an attacker may see of a round: the update of one small batch, bare or released, or a hospital's.
 
-The attacked batch is the same in every view, and the attacker's best case: one plain gradient step, everybody
-else's contribution known and subtracted, nothing lost to clipping.
+The attacked batch is the same in every view and the best case for the attacker: one plain gradient step, the
+contributions of all others known and subtracted, nothing lost to clipping.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from silodp.tasks import Task
 
 @dataclass(frozen=True)
 class View:
-    """One sight of the round.
+    """What an attacker sees of the round.
 
     Attributes:
         name: short, as in attack.json.
-        words: what is seen, for a reader.
-        own_network: whether the experiment's own network was trained, else the open one.
-        update: gives Δ as the attacker knows it, from the attacked batch.
+        words: description.
+        own_network: whether it is of the experiment's own network, not of the easily inverted one.
+        update: Δ as the attacker knows it, from the attacked batch.
         epsilon: for a hospital and for an intermediary, of this one round; infinite where nothing is added.
     """
 
@@ -53,7 +53,7 @@ def views_of(
     v: int,
     delta: float,
 ) -> list[View]:
-    """The control first, then what the experiment's own network shows, then what noise leaves of both."""
+    """The control, then the experiment's own network, then both under noise."""
     z = experiment.privacy.noise_multiplier
     views = [
         View("control", "one batch, no noise, open network", False, partial(batch_step, easy, task)),
@@ -77,7 +77,7 @@ def views_of(
 
 
 def batch_step(model: FlatModel, task: Task, batch: Examples) -> Tensor:
-    """Δ of one plain gradient step of length one; an attacker knows the rate, so it does not matter."""
+    """Δ of one plain gradient step with rate 1: an attacker knows the rate, so it does not matter."""
     model.module.train()
     model.gradients.zero_()
     task.loss(model.module(network_input(batch.images)), batch.targets).backward()  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ def batch_step(model: FlatModel, task: Task, batch: Examples) -> Tensor:
 
 
 def whole_hospital(experiment: Experiment, model: FlatModel, data: HospitalData, _: Examples) -> Tensor:
-    """Δ of a hospital's local training as it is: all its images, every step, its own optimizer."""
+    """Δ of a hospital's real local training: all images, every step, its own optimizer."""
     alone = experiment.change(
         privacy={"noise_multiplier": 0.0}, clipping={"rule": "none"}, intermediaries={"rule": "fixed"},
         participation={"rule": "all"}, cohort={"kind": "custom"}, model__kind="custom",
@@ -99,13 +99,14 @@ def whole_hospital(experiment: Experiment, model: FlatModel, data: HospitalData,
 
 
 def noised_step(experiment: Experiment, model: FlatModel, task: Task, v: int, batch: Examples) -> Tensor:
+    """Δ of `batch_step` after the mechanism."""
     return released(experiment, batch_step(model, task, batch), v)
 
 
 def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
-    """The update after the mechanism, clipped at its own length, with the noise of the experiment.
+    """The update after the mechanism, with C equal to its norm and the noise of the experiment.
 
-    With v above one the whole hospital is at stake: each of its v intermediaries holds these images.
+    With v above one each of the v intermediaries holds these images.
     """
     bound = float(norm(update))
     private = experiment.change(
