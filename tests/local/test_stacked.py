@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,6 +135,27 @@ def test_a_step_of_many_is_a_step_of_each(settings: dict[str, Any]) -> None:
     for row, (own, state) in enumerate(rows):
         local.step(own, gradients[row], state | {name: one.clone() for name, one in counted.items()})
         torch.testing.assert_close(values[row], own)
+
+
+@pytest.mark.parametrize("trainable", ["all", "norm+head"])
+def test_a_recorded_step_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch, trainable: str) -> None:
+    """With another θ, which neither the graph nor what it holds may remember."""
+    trainer = of(freeze_all_but(segmenter(), trainable), "segmentation", augmentation="affine-flip", **ADAM)
+    groups = [jobs(trainer, [10, 10, 9], kept=True) for _ in range(2)]
+    quick, plain = Stacked(trainer), Stacked(trainer)
+    list(quick.run(groups[0][:2]))
+    monkeypatch.setattr(stacked, "recorded", lambda function, *_: function)
+    list(plain.run(groups[1][:2]))
+    own = [one.differentiated.values() for one in quick._lanes.values()]
+    assert [[isinstance(one, partial) for one in each] for each in own] == [[False, False]]
+    for theta in (0.9, 1.1):
+        ended = []
+        for executor, group in zip((quick, plain), groups, strict=True):
+            start = trainer.model.values.clone().fill_(0.01).mul_(theta)
+            ended.append(copied(executor.run([replace(job, start=start) for job in group])))
+        for one, other in zip(*ended, strict=True):
+            assert torch.equal(one.values, other.values)
+            assert torch.equal(one.loss, other.loss)
 
 
 def test_no_bit_depends_on_what_the_others_have() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -25,6 +25,7 @@ from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import move
 from silodp.local.jobs import Job, Outcome, Sequential, draw_job
 from silodp.local.parameters import shaped
+from silodp.local.recorded import Function, recorded
 from silodp.local.stacked_layers import ByChannels
 from silodp.local.trainer import LocalTrainer, network_input
 
@@ -92,7 +93,17 @@ class Stacked:
         return lanes.rows(lanes.values), total / len(first.batches)
 
     def _step(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> Tensor:
-        lanes.gradients.zero_()
+        form = images.shape, targets.shape, targets.dtype
+        if form not in lanes.differentiated:
+            function = partial(self._differentiated, lanes)
+            lanes.differentiated[form] = recorded(function, (images, targets), lanes.values)
+        losses, *gradients = lanes.differentiated[form](images, targets)
+        torch._foreach_copy_(lanes.gradient_views, gradients)
+        self._trainer.settings.step(lanes.values, lanes.gradients, lanes.state)
+        return losses
+
+    def _differentiated(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """(W,) losses, and the gradient of each stacked parameter."""
         module, task = self._trainer.model.module, self._trainer.task
 
         def loss(parameters: dict[str, Tensor], images: Tensor, targets: Tensor) -> Tensor:
@@ -100,9 +111,9 @@ class Stacked:
 
         with ByChannels():
             losses = torch.vmap(loss)(lanes.parameters, images, targets)
-        losses.sum().backward()  # type: ignore[no-untyped-call]  # lanes share no parameter
-        self._trainer.settings.step(lanes.values, lanes.gradients, lanes.state)
-        return losses.detach()
+        # Lanes share no parameter, so each gets the gradient of its own loss.
+        own = list(lanes.parameters.values())
+        return losses.detach(), *torch.autograd.grad(losses.sum(), own, materialize_grads=True)
 
 
 class _Lanes:
@@ -117,11 +128,13 @@ class _Lanes:
         self._width = width
         self.values = torch.empty(width * len(trainer.model))
         self.gradients = torch.zeros_like(self.values)
-        self.parameters: dict[str, Tensor] = {}
-        views = zip(self._parts(self.values), self._parts(self.gradients), strict=True)
-        for (name, p), (value, gradient) in zip(trainable.items(), views, strict=True):
-            self.parameters[name] = own = shaped(value, p.shape).detach().requires_grad_()
-            own.grad = shaped(gradient, p.shape)
+        self.differentiated: dict[tuple[Any, ...], Function] = {}  # by the form of a batch
+        shapes = [p.shape for p in trainable.values()]
+        own, self.gradient_views = (
+            [shaped(part, shape).detach() for part, shape in zip(self._parts(flat), shapes, strict=True)]
+            for flat in (self.values, self.gradients)
+        )
+        self.parameters = {name: one.requires_grad_() for name, one in zip(trainable, own, strict=True)}
         self.state = {
             name: torch.zeros_like(self.values) if one.ndim else torch.zeros_like(one)
             for name, one in trainer.fresh_state().items()
