@@ -68,7 +68,14 @@ def jobs(trainer: LocalTrainer, sizes: list[int], kept: bool = False) -> list[Jo
 
 
 def copied(done: Any) -> list[Outcome]:
-    return [Outcome(one.values.clone(), one.loss.clone(), one.error) for one in done]
+    """Those of every job by itself."""
+    each = []
+    for one in done:
+        rows = one.values.clone().view(one.loss.numel(), -1)
+        each += [
+            Outcome(row, loss, one.error) for row, loss in zip(rows, one.loss.clone().view(-1), strict=True)
+        ]
+    return each
 
 
 class Together(Stacked):
@@ -189,7 +196,7 @@ def test_groups_are_at_most_width_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacked, "WIDTH", 4)
     trainer = of(classifier(), "classification", **SGD)
     together = Together(trainer)
-    assert len(list(together.run(iter(jobs(trainer, [8] * 11))))) == 11
+    assert len(copied(together.run(iter(jobs(trainer, [8] * 11))))) == 11
     assert together.widths == [4, 4, 3]
 
 

@@ -45,12 +45,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job.
+    """The result of a job, or of k jobs of as many steps that were trained together.
 
     Attributes:
-        values: (d,) float32, the trained parameters, in memory that the next job overwrites.
-        loss: () mean over the steps, on the device; NaN where training failed.
-        error: what the network raised; the job then counts as zero.
+        values: (d,) or (k, d) float32, the trained parameters, in memory that the next outcome overwrites.
+        loss: () or (k,) mean over the steps, on the device; NaN where training failed.
+        error: what the network raised on a single job, which then counts as zero.
     """
 
     values: Tensor

@@ -59,8 +59,7 @@ class Stacked:
         except Exception:  # one of them failed, or memory was short: train each by itself
             yield from self._alone.run(group)
             return
-        for trained, loss in zip(values, losses, strict=True):
-            yield Outcome(trained, loss)
+        yield Outcome(values, losses)
 
     def train(self, group: list[Job]) -> tuple[Tensor, Tensor]:
         """Trains jobs of one form; changes their states in place when all are done.
