@@ -198,7 +198,7 @@ class Hospital:
             rng = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else None
             yield draw_job(
-                plan.parameters, examples[part], state, trainer.settings, rng, steps[number], public_sizes
+                plan.parameters, examples, state, trainer.settings, rng, steps[number], public_sizes, part
             )
 
     def _parts_for(self, count: int) -> list[Tensor]:

@@ -65,10 +65,8 @@ class Mechanism(Releases):
         total, measured = torch.zeros_like(plan.parameters), []
         factor_of = scale_factor if self.clipping.scales_up else clip_factor
         for update in updates:
-            lengths = norm(update)
-            factor = torch.where(torch.isfinite(lengths), factor_of(lengths, plan.clip_bound), 0.0)
-            add_clipped(total, update, factor)
-            measured.append(lengths.view(-1))
+            measured.append(norm(update).view(-1))
+            add_clipped(total, update, factor_of(measured[-1], plan.clip_bound))
         norms = torch.cat(measured)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
         bits *= self.clipping.releases_bits  # what is not released is not sent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -48,12 +50,14 @@ def add_clipped(total: Tensor, update: Tensor, factor: Tensor) -> None:
 
 
 def clip_factor(norms: Tensor, bound: float) -> Tensor:
-    """Factors that bring updates of these norms to at most `bound`: 1 where they already are."""
-    factor = scale_factor(norms, bound)
-    return torch.where(norms <= bound, 1.0, factor)
+    """Factors that bring updates of these norms to at most `bound`: 1 where they already are.
+
+    An infinite or NaN norm gives 0, whatever the bound.
+    """
+    return torch.where((norms <= bound) & (norms < math.inf), 1.0, scale_factor(norms, bound))
 
 
 def scale_factor(norms: Tensor, bound: float) -> Tensor:
-    """Factors that bring updates of these norms to just below `bound`; 0 for a norm of 0."""
-    factor = ROUNDING * bound / norms
-    return torch.where((factor < SMALLEST) | (norms == 0), 0.0, factor)
+    """Factors that bring updates of these norms to just below `bound`; 0 for a norm of 0, infinity or NaN."""
+    factor = (ROUNDING * bound / norms).nan_to_num_(0.0, 0.0, 0.0)
+    return torch.where(factor < SMALLEST, 0.0, factor)

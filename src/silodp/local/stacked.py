@@ -71,8 +71,9 @@ class Stacked:
         if width not in self._lanes:
             self._lanes[width] = _Lanes(trainer, width)
         lanes = self._lanes[width]
-        trainer.model.load(first.start)  # also restores frozen parameters
-        trainer.model.module.train()
+        trainer.model.restore_frozen()
+        if not trainer.model.module.training:
+            trainer.model.module.train()
         lanes.spread(first.start, lanes.values)
         for name, stacked in lanes.state.items():
             if first.state is None:
@@ -168,7 +169,10 @@ def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
     In memory the lanes' channels of a pixel are adjacent, the order in which the grouped convolution reads
     and writes them.
     """
-    every = [job.examples[job.batches[step]] for job in group]
+    if all(job.examples is group[0].examples for job in group):
+        every = [group[0].examples[torch.cat([job.batches[step] for job in group])]]
+    else:
+        every = [job.examples[job.batches[step]] for job in group]
     images = network_input(torch.cat([one.images for one in every]))
     targets = torch.cat([one.targets for one in every])
     if group[0].moves:
