@@ -71,6 +71,11 @@ class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: list[_Call] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise PyTorch imports its compiler, which takes longer than a small run's first rounds."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         named = named or {}
         found = function(*given, **named)
