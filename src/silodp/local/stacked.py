@@ -1,12 +1,12 @@
 """Many small local trainings in one batched step over stacked parameters, on a CPU.
 
 A small network's step is mostly overhead: a layer takes microseconds, and calling it takes as long again.
-Here the weights of W intermediaries are stacked, and `torch.vmap` makes one call for all W.
+Here the weights of W intermediaries are stacked, and `torch.vmap` makes one call for all W; which calls these
+are is recorded once.
 
 Guarantee: an intermediary's result does not depend on the values of the others' images, parameters or states.
 Which jobs are stacked follows from their number and sizes, only jobs of public size are stacked, and all of
-one
-hospital: leaving out an intermediary or a hospital changes no bit of the others.
+one hospital: leaving out an intermediary or a hospital changes no bit of the others.
 """
 
 from __future__ import annotations
