@@ -39,7 +39,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "silodp.local.trainer:LocalTrainer.working_state",
         "silodp.local.trainer:LocalTrainer._seed_model",
     ),
-    "rest of a local step; where stacked, its forward pass": (
+    "rest of a local step; where stacked, all of it but Adam's": (
         "silodp.local.trainer:LocalTrainer.train",
         "silodp.local.trainer:LocalTrainer.step",
         "silodp.local.trainer:LocalTrainer._fill",

@@ -1,6 +1,7 @@
 """The clip bound: what the guarantee rests on, and where the private quantile goes."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from silodp.clipping import ClippingRule, RehearsedClipping
-from silodp.local.clip import clip_factor, norm
+from silodp.local.blocks import BLOCK
+from silodp.local.clip import add_clipped, clip_factor, norm, scale_factor
 
 
 def rule(name: str, **more: float) -> ClippingRule:
@@ -93,6 +95,27 @@ def test_an_infinite_bound_clips_nothing() -> None:
 def test_many_updates_are_clipped_each_by_itself() -> None:
     factors = clip_factor(torch.tensor([0.0, 1.0, 2.0, 8.0], dtype=torch.float64), 2.0)
     torch.testing.assert_close(factors, torch.tensor([1, 1, 1, 0.25], dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 1.0, 1e30, math.inf])
+@pytest.mark.parametrize("factor_of", [clip_factor, scale_factor])
+def test_what_is_not_finite_counts_as_nothing(factor_of: Callable[..., Tensor], bound: float) -> None:
+    assert factor_of(torch.tensor([math.nan, math.inf], dtype=torch.float64), bound).tolist() == [0, 0]
+
+
+def test_several_updates_are_those_of_each() -> None:
+    """Below and above the length that is read in blocks: the same norms, and the same sum to the bit."""
+    for size in (100, BLOCK + 7):
+        updates = torch.randn(3, size, generator=torch.Generator().manual_seed(size))
+        updates[1, 5] = math.nan
+        norms = norm(updates)
+        assert torch.equal(norms.nan_to_num(), torch.stack([norm(one) for one in updates]).nan_to_num())
+        together, each = torch.zeros(2, size)
+        add_clipped(together, updates, clip_factor(norms, 2.0))
+        for one in updates:
+            add_clipped(each, one, clip_factor(norm(one), 2.0))
+        assert torch.equal(together, each)
+        assert float(exact_norm(together)) > 2
 
 
 def test_the_norm_is_summed_in_double_precision() -> None:

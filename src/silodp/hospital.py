@@ -40,7 +40,7 @@ log = logging.getLogger("silodp")
 
 @dataclass
 class _TrainingLog:
-    """What training a hospital's intermediaries yields beside the updates, one entry an intermediary."""
+    """What training a hospital's intermediaries yields beside the updates: (k,) losses, (k, …) sketches."""
 
     losses: list[Tensor] = field(default_factory=list)
     sketches: list[Tensor] = field(default_factory=list)
@@ -131,8 +131,8 @@ class Hospital:
             )  # fmt: skip
         measured = None
         if diagnose:
-            kept = torch.stack(trained.sketches).masked_fill(lost[:, None], 0.0)
-            loss = torch.stack(trained.losses).nanmean()
+            kept = torch.cat(trained.sketches).masked_fill_(lost[:, None], 0.0)
+            loss = torch.cat(trained.losses).nanmean()
             measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
         self._answered, self._round = (answer, plan.round) if self._is_stateful else (None, 0)
@@ -148,7 +148,7 @@ class Hospital:
         _, updates, trained = self._measured
         if len(trained.errors) == plan.intermediaries:
             return torch.empty(0, dtype=torch.float64, device=plan.parameters.device)
-        return torch.stack([norm(update) for update in updates]).nan_to_num(0.0, 0.0, 0.0)
+        return torch.cat([norm(update).view(-1) for update in updates]).nan_to_num_(0.0, 0.0, 0.0)
 
     @property
     def _is_stateful(self) -> bool:
@@ -169,20 +169,25 @@ class Hospital:
         return keyed_noise(self._secret, round_)
 
     def _updates(self, plan: RoundPlan, trained: _TrainingLog, diagnose: bool) -> Iterator[Tensor]:
-        """Yields Δ_ij (d,) of every intermediary, each in the same memory, which the caller may overwrite."""
+        """Yields Δ_ij (d,) of every intermediary, or (k, d) of those that were trained together.
+
+        All are in the same memory, which the caller may overwrite.
+        """
         settings = self._trainer.settings
         sizes = split_sizes(len(self.parts["train"]), plan.intermediaries)
         steps = [planned_steps(size, settings) for size in sizes]
-        done = self._executor.run(self._jobs(plan, steps))
-        for count, outcome in zip(steps, done, strict=True):
+        number = 0
+        for outcome in self._executor.run(self._jobs(plan, steps)):
             update = outcome.values.sub_(plan.parameters)  # Δ_ij, in place
-            update = plan.update_map.encode(update, settings.reach(count))
-            trained.losses.append(outcome.loss)
+            update = plan.update_map.encode(update, settings.reach(steps[number]))
+            trained.losses.append(outcome.loss.view(-1))
             if outcome.error is not None:
                 trained.errors.append(outcome.error)
             if diagnose:
-                trained.sketches.append(sketch(update, self._signs))
+                trained.sketches.append(sketch(update.view(-1, len(plan.parameters)), self._signs))
+            number += outcome.loss.numel()
             yield update
+        assert number == plan.intermediaries, "every job has an outcome"
 
     def _jobs(self, plan: RoundPlan, steps: Sequence[int]) -> Iterator[Job]:
         """Yields one training job for each intermediary, made when the job before is done."""
@@ -193,7 +198,7 @@ class Hospital:
             rng = self._generator(trainer.device, "train", plan.round, number)
             state = states[number] if states else None
             yield draw_job(
-                plan.parameters, examples[part], state, trainer.settings, rng, steps[number], public_sizes
+                plan.parameters, examples, state, trainer.settings, rng, steps[number], public_sizes, part
             )
 
     def _parts_for(self, count: int) -> list[Tensor]:

@@ -52,8 +52,8 @@ class Mechanism(Releases):
 
         Args:
             plan: with a clip bound.
-            updates: v tensors (d,), float32, consumed one by one; each is overwritten, and all may be the
-                same memory.
+            updates: tensors (d,) or (k, d), float32, of v updates in all, consumed one by one; each is
+                overwritten, and all may be the same memory.
             hospital: its name, so that no two hospitals draw the same share of noise.
             noise: the source of that share.
 
@@ -65,11 +65,9 @@ class Mechanism(Releases):
         total, measured = torch.zeros_like(plan.parameters), []
         factor_of = scale_factor if self.clipping.scales_up else clip_factor
         for update in updates:
-            measured.append(norm(update))
-            finite = torch.isfinite(measured[-1])
-            factor = torch.where(finite, factor_of(measured[-1], plan.clip_bound), 0.0)
-            add_clipped(total, update, factor)
-        norms = torch.stack(measured)
+            measured.append(norm(update).view(-1))
+            add_clipped(total, update, factor_of(measured[-1], plan.clip_bound))
+        norms = torch.cat(measured)
         bits = torch.where(torch.isfinite(norms), (norms <= plan.clip_bound).double() - 0.5, 0.0).sum()
         bits *= self.clipping.releases_bits  # what is not released is not sent
         distance = self._lattice_spacing(plan.clip_bound, len(total))

@@ -37,11 +37,11 @@ class UpdateMap:
         return "plain" if self.divisor is None else "preconditioned"
 
     def encode(self, update: Tensor, reach: float) -> Tensor:
-        """At a hospital: rescales the (d,) update in place, before clipping.
+        """At a hospital: rescales a (d,) update, or (k, d) several, in place, before clipping.
 
         Args:
             update: float32; changed in place and returned.
-            reach: the local normaliser a_ij of this intermediary's steps (FedNova).
+            reach: the local normaliser a_ij of the intermediary's steps (FedNova).
         """
         if self.per_step:
             update /= reach

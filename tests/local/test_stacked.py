@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,7 +68,14 @@ def jobs(trainer: LocalTrainer, sizes: list[int], kept: bool = False) -> list[Jo
 
 
 def copied(done: Any) -> list[Outcome]:
-    return [Outcome(one.values.clone(), one.loss.clone(), one.error) for one in done]
+    """Those of every job by itself."""
+    each = []
+    for one in done:
+        rows = one.values.clone().view(one.loss.numel(), -1)
+        each += [
+            Outcome(row, loss, one.error) for row, loss in zip(rows, one.loss.clone().view(-1), strict=True)
+        ]
+    return each
 
 
 class Together(Stacked):
@@ -136,6 +144,27 @@ def test_a_step_of_many_is_a_step_of_each(settings: dict[str, Any]) -> None:
         torch.testing.assert_close(values[row], own)
 
 
+@pytest.mark.parametrize("trainable", ["all", "norm+head"])
+def test_a_recorded_step_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch, trainable: str) -> None:
+    """With another θ, which neither the graph nor what it holds may remember."""
+    trainer = of(freeze_all_but(segmenter(), trainable), "segmentation", augmentation="affine-flip", **ADAM)
+    groups = [jobs(trainer, [10, 10, 9], kept=True) for _ in range(2)]
+    quick, plain = Stacked(trainer), Stacked(trainer)
+    list(quick.run(groups[0][:2]))
+    monkeypatch.setattr(stacked, "recorded", lambda function, *_: function)
+    list(plain.run(groups[1][:2]))
+    own = [one.differentiated.values() for one in quick._lanes.values()]
+    assert [[isinstance(one, partial) for one in each] for each in own] == [[False, False]]
+    for theta in (0.9, 1.1):
+        ended = []
+        for executor, group in zip((quick, plain), groups, strict=True):
+            start = trainer.model.values.clone().fill_(0.01).mul_(theta)
+            ended.append(copied(executor.run([replace(job, start=start) for job in group])))
+        for one, other in zip(*ended, strict=True):
+            assert torch.equal(one.values, other.values)
+            assert torch.equal(one.loss, other.loss)
+
+
 def test_no_bit_depends_on_what_the_others_have() -> None:
     """What the guarantee for an intermediary and a hospital rests on: also with NaN and infinity beside."""
     trainer = of(classifier(), "classification", **ADAM)
@@ -167,7 +196,7 @@ def test_groups_are_at_most_width_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacked, "WIDTH", 4)
     trainer = of(classifier(), "classification", **SGD)
     together = Together(trainer)
-    assert len(list(together.run(iter(jobs(trainer, [8] * 11))))) == 11
+    assert len(copied(together.run(iter(jobs(trainer, [8] * 11))))) == 11
     assert together.widths == [4, 4, 3]
 
 

@@ -216,20 +216,20 @@ class _Pickler(pickle.Pickler):
 _PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
-def _packed(value: Any) -> bytes:
+def _packed(value: Any) -> memoryview:
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
-    return buffer.getvalue()
+    return buffer.getbuffer()
 
 
-def _packed_answer(answer: Any, said: list[tuple[str, int, str]]) -> bytes:
+def _packed_answer(answer: Any, said: list[tuple[str, int, str]]) -> memoryview:
     try:
         return _packed((answer, said))
     except Exception:  # of an exception that holds what cannot be sent
         return _packed((RuntimeError(f"{type(answer).__name__}: {answer}"), said))
 
 
-def _tell(pipe: Connection, names: list[str], request: bytes) -> None:
+def _tell(pipe: Connection, names: list[str], request: memoryview) -> None:
     try:
         pipe.send(names)
         pipe.send_bytes(request)

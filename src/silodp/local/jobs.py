@@ -26,7 +26,7 @@ class Job:
 
     Attributes:
         start: (d,) θ, on the trainer's device; not changed.
-        examples: images to train on, on the trainer's device.
+        examples: images, on the trainer's device; those to train on are among them.
         batches: int64 indices into `examples`, one tensor a step.
         moves: (n, 4) float32 augmentation of each step's n images, see `draw_moves`; empty without.
         state: of the optimizer; changed in place. None: a fresh one, which is not kept.
@@ -45,12 +45,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job.
+    """The result of a job, or of k jobs of as many steps that were trained together.
 
     Attributes:
-        values: (d,) float32, the trained parameters, in memory that the next job overwrites.
-        loss: () mean over the steps, on the device; NaN where training failed.
-        error: what the network raised; the job then counts as zero.
+        values: (d,) or (k, d) float32, the trained parameters, in memory that the next outcome overwrites.
+        loss: () or (k,) mean over the steps, on the device; NaN where training failed.
+        error: what the network raised on a single job, which then counts as zero.
     """
 
     values: Tensor
@@ -92,24 +92,27 @@ def draw_job(
     rng: torch.Generator,
     steps: int | None = None,
     public_sizes: bool = True,
+    places: Tensor | None = None,
 ) -> Job:
     """Draws the batches and augmentation of a job; every image is used once an epoch.
 
     Args:
         start: (d,) θ.
-        examples: images to train on.
+        examples: images on one device.
         state: of the optimizer, see `Job`.
         settings: of local training.
         rng: on the device of the examples.
         steps: number of steps; default: `local.epochs` over these examples.
         public_sizes: see `Job`.
+        places: int64 indices of the examples to train on; default: all.
     """
-    count = batch_count(len(examples), settings.batch_size)
-    steps = planned_steps(len(examples), settings) if steps is None else steps
+    size = len(examples) if places is None else len(places)
+    count = batch_count(size, settings.batch_size)
+    steps = planned_steps(size, settings) if steps is None else steps
     batches: list[Tensor] = []
     while len(batches) < steps:
-        order = torch.randperm(len(examples), generator=rng, device=rng.device)
-        batches += order.tensor_split(count)
+        order = torch.randperm(size, generator=rng, device=rng.device)
+        batches += (order if places is None else places[order]).tensor_split(count)
     del batches[steps:]
     moves: tuple[Tensor, ...] = ()
     if settings.augmentation == "affine-flip":

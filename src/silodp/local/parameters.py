@@ -73,6 +73,9 @@ class FlatModel:
     def load(self, values: Tensor) -> None:
         """Copies (d,) `values` into the model, and restores the frozen parameters."""
         self.values.copy_(values)
+        self.restore_frozen()
+
+    def restore_frozen(self) -> None:
         self._frozen.copy_(self._frozen_start)
 
     def named_tensors(self, values: Tensor) -> dict[str, Tensor]:

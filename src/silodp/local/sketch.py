@@ -24,13 +24,13 @@ def signs(size: int, device: torch.device) -> Tensor:
 
 
 def sketch(vector: Tensor, signs: Tensor) -> Tensor:
-    """(k,) float32 sums of signed coordinates of a (d,) vector; (d,) where d < k."""
-    whole = vector.numel() // BUCKETS * BUCKETS
-    rest = vector[whole:] * signs[whole:]
+    """(…, k) float32 sums of signed coordinates of (…, d) vectors; (…, d) where d < k."""
+    whole = len(signs) // BUCKETS * BUCKETS
+    rest = vector[..., whole:] * signs[whole:]
     if not whole:
         return rest
-    sums = (vector[:whole] * signs[:whole]).view(-1, BUCKETS).sum(0)
-    sums[: rest.numel()] += rest
+    sums = (vector[..., :whole] * signs[:whole]).view(*vector.shape[:-1], -1, BUCKETS).sum(-2)
+    sums[..., : rest.shape[-1]] += rest
     return sums
 
 

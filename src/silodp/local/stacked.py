@@ -1,12 +1,12 @@
 """Many small local trainings in one batched step over stacked parameters, on a CPU.
 
 A small network's step is mostly overhead: a layer takes microseconds, and calling it takes as long again.
-Here the weights of W intermediaries are stacked, and `torch.vmap` makes one call for all W.
+Here the weights of W intermediaries are stacked, and `torch.vmap` makes one call for all W; which calls these
+are is recorded once.
 
 Guarantee: an intermediary's result does not depend on the values of the others' images, parameters or states.
 Which jobs are stacked follows from their number and sizes, only jobs of public size are stacked, and all of
-one
-hospital: leaving out an intermediary or a hospital changes no bit of the others.
+one hospital: leaving out an intermediary or a hospital changes no bit of the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -25,6 +25,7 @@ from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import move
 from silodp.local.jobs import Job, Outcome, Sequential, draw_job
 from silodp.local.parameters import shaped
+from silodp.local.recorded import Function, recorded
 from silodp.local.stacked_layers import ByChannels
 from silodp.local.trainer import LocalTrainer, network_input
 
@@ -58,8 +59,7 @@ class Stacked:
         except Exception:  # one of them failed, or memory was short: train each by itself
             yield from self._alone.run(group)
             return
-        for trained, loss in zip(values, losses, strict=True):
-            yield Outcome(trained, loss)
+        yield Outcome(values, losses)
 
     def train(self, group: list[Job]) -> tuple[Tensor, Tensor]:
         """Trains jobs of one form; changes their states in place when all are done.
@@ -71,8 +71,9 @@ class Stacked:
         if width not in self._lanes:
             self._lanes[width] = _Lanes(trainer, width)
         lanes = self._lanes[width]
-        trainer.model.load(first.start)  # also restores frozen parameters
-        trainer.model.module.train()
+        trainer.model.restore_frozen()
+        if not trainer.model.module.training:
+            trainer.model.module.train()
         lanes.spread(first.start, lanes.values)
         for name, stacked in lanes.state.items():
             if first.state is None:
@@ -92,7 +93,17 @@ class Stacked:
         return lanes.rows(lanes.values), total / len(first.batches)
 
     def _step(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> Tensor:
-        lanes.gradients.zero_()
+        form = images.shape, targets.shape, targets.dtype
+        if form not in lanes.differentiated:
+            function = partial(self._differentiated, lanes)
+            lanes.differentiated[form] = recorded(function, (images, targets), lanes.values)
+        losses, *gradients = lanes.differentiated[form](images, targets)
+        torch._foreach_copy_(lanes.gradient_views, gradients)
+        self._trainer.settings.step(lanes.values, lanes.gradients, lanes.state)
+        return losses
+
+    def _differentiated(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """(W,) losses, and the gradient of each stacked parameter."""
         module, task = self._trainer.model.module, self._trainer.task
 
         def loss(parameters: dict[str, Tensor], images: Tensor, targets: Tensor) -> Tensor:
@@ -100,9 +111,9 @@ class Stacked:
 
         with ByChannels():
             losses = torch.vmap(loss)(lanes.parameters, images, targets)
-        losses.sum().backward()  # type: ignore[no-untyped-call]  # lanes share no parameter
-        self._trainer.settings.step(lanes.values, lanes.gradients, lanes.state)
-        return losses.detach()
+        # Lanes share no parameter, so each gets the gradient of its own loss.
+        own = list(lanes.parameters.values())
+        return losses.detach(), *torch.autograd.grad(losses.sum(), own, materialize_grads=True)
 
 
 class _Lanes:
@@ -117,11 +128,13 @@ class _Lanes:
         self._width = width
         self.values = torch.empty(width * len(trainer.model))
         self.gradients = torch.zeros_like(self.values)
-        self.parameters: dict[str, Tensor] = {}
-        views = zip(self._parts(self.values), self._parts(self.gradients), strict=True)
-        for (name, p), (value, gradient) in zip(trainable.items(), views, strict=True):
-            self.parameters[name] = own = shaped(value, p.shape).detach().requires_grad_()
-            own.grad = shaped(gradient, p.shape)
+        self.differentiated: dict[tuple[Any, ...], Function] = {}  # by the form of a batch
+        shapes = [p.shape for p in trainable.values()]
+        own, self.gradient_views = (
+            [shaped(part, shape).detach() for part, shape in zip(self._parts(flat), shapes, strict=True)]
+            for flat in (self.values, self.gradients)
+        )
+        self.parameters = {name: one.requires_grad_() for name, one in zip(trainable, own, strict=True)}
         self.state = {
             name: torch.zeros_like(self.values) if one.ndim else torch.zeros_like(one)
             for name, one in trainer.fresh_state().items()
@@ -156,7 +169,10 @@ def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
     In memory the lanes' channels of a pixel are adjacent, the order in which the grouped convolution reads
     and writes them.
     """
-    every = [job.examples[job.batches[step]] for job in group]
+    if all(job.examples is group[0].examples for job in group):
+        every = [group[0].examples[torch.cat([job.batches[step] for job in group])]]
+    else:
+        every = [job.examples[job.batches[step]] for job in group]
     images = network_input(torch.cat([one.images for one in every]))
     targets = torch.cat([one.targets for one in every])
     if group[0].moves:

@@ -1,0 +1,150 @@
+"""A function of tensors as the operators that it calls, recorded once and called without what led to them.
+
+Modules, `torch.vmap` and autograd take as long to find out what a small network's step computes as computing
+it takes. What they find depends on shapes alone, so it is kept as a graph of PyTorch's operators, with the
+backward pass in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+log = logging.getLogger("silodp")
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+def recorded(function: Function, given: Sequence[Tensor], resident: Tensor) -> Function:
+    """A function that calls the same operators; `function` itself where it cannot be recorded.
+
+    Guarantee: equal to the bit to `function` on tensors of these shapes, strides and dtypes; that is tried on
+    the same values in another order. What looks at values in Python, or draws there, is not recorded.
+
+    Args:
+        function: of tensors, to a tuple of tensors; leaves Python's objects as they are.
+        given: to record it on.
+        resident: what it reads beside them: memory that stays, while its values change. What else it reads,
+            such as frozen parameters, keeps its values, too.
+    """
+    drawn, calls = _drawn(), _Calls()
+    with calls:
+        found = function(*given)
+    try:
+        if _drawn() != drawn:
+            raise _CannotBeRecordedError("the network draws random numbers in Python")
+        repeat = _graph(calls.made, given, found, resident)
+        other = [torch.empty_like(one).copy_(one.flip(0)) for one in given]
+        for one, again in zip(function(*other), repeat(*other), strict=True):
+            if not torch.allclose(one, again, rtol=0, atol=0, equal_nan=True):
+                raise _CannotBeRecordedError("on other values its operators are others")
+    except _CannotBeRecordedError as why:
+        log.info("stacked local steps cannot be recorded and run more slowly: %s", why)
+        return function
+    return repeat
+
+
+class _CannotBeRecordedError(Exception):
+    pass
+
+
+class _Call(NamedTuple):
+    operator: Any
+    given: tuple[Any, ...]
+    named: dict[str, Any]
+    found: Any
+
+
+class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down each operator's call, below autograd and vmap; holds all tensors, so ids stay theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: list[_Call] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise PyTorch imports its compiler, which takes longer than a small run's first rounds."""
+        return False
+
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        found = function(*given, **named)
+        self.made.append(_Call(function, tuple(given), named, found))
+        return found
+
+
+def _graph(
+    calls: Sequence[_Call], given: Sequence[Tensor], found: Sequence[Tensor], resident: Tensor
+) -> Function:
+    """The calls as a function, without those that change nothing and those whose results nobody uses."""
+    graph, root = fx.Graph(), nn.Module()
+    nodes = {id(one): graph.placeholder(f"given_{number}") for number, one in enumerate(given)}
+    changing, lasting = set(map(_place, given)), {_place(resident)}  # memory that lies elsewhere next time
+
+    def node_of(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(node_of, value))
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in nodes:  # it was there before
+            if _place(value) in changing:
+                raise _CannotBeRecordedError("a tensor comes from nowhere")
+            lasting.add(_place(value))
+            root.register_buffer(f"held_{len(nodes)}", value.detach())
+            nodes[id(value)] = graph.get_attr(f"held_{len(nodes)}")
+        return nodes[id(value)]
+
+    for call in calls:
+        single, changes = isinstance(call.found, Tensor), call.operator._schema.is_mutable
+        results = [call.found] if single else call.found
+        if not (changes or _are_tensors(results)):
+            raise _CannotBeRecordedError(f"{call.operator} looks at values")
+        if single and not changes and _place(call.found) == _place(resident):
+            continue  # a view of what stays is made once
+        if single and not changes and call.given and _same(call.found, call.given[0]):
+            nodes[id(call.found)] = node_of(call.given[0])
+            continue
+        named = {name: node_of(value) for name, value in call.named.items()}
+        node = graph.call_function(call.operator, node_of(call.given), named)
+        for number, result in enumerate(results or ()):
+            if isinstance(result, Tensor) and id(result) not in nodes:
+                nodes[id(result)] = node if single else graph.call_function(operator.getitem, (node, number))
+                changing |= {_place(result)} - lasting
+    graph.output(node_of(tuple(found)))
+    graph.eliminate_dead_code()
+    return torch.no_grad()(fx.GraphModule(root, graph).forward)
+
+
+def _are_tensors(results: Any) -> bool:
+    return isinstance(results, list | tuple) and all(
+        one is None or isinstance(one, Tensor) or _are_tensors(one) for one in results
+    )
+
+
+def _place(tensor: Tensor) -> int:
+    """Of its memory."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _same(one: Tensor, other: Any) -> bool:
+    """Whether they are the same numbers at the same place."""
+    return (
+        isinstance(other, Tensor)
+        and one.data_ptr() == other.data_ptr()
+        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+    )
+
+
+def _drawn() -> bytes:
+    """The state of Python's and NumPy's generators."""
+    return pickle.dumps((random.getstate(), np.random.get_state()))
