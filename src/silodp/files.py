@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -70,11 +71,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if cause is None:
             raise
         raise cannot_write(path, cause) from None
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Returns when the names in a folder are on disk."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     except OSError as error:
-        raise cannot_write(path.parent, error) from None
+        raise cannot_write(path, error) from None
     finally:
         os.close(directory)
 
@@ -132,6 +138,12 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_held(path: Path) -> bool:

@@ -25,12 +25,12 @@ from silodp.deploy.config import read_coordinator, read_site
 from silodp.deploy.keys import (
     fingerprint,
     node_public_text,
-    read_node_key,
     read_public_key,
     read_signing_key,
 )
 from silodp.deploy.kit import admit, init, join, renew
 from silodp.deploy.roster import Roster, read_join, read_roster
+from silodp.engines.flower.wire import load_private_key
 from silodp.errors import InputError
 
 HOSPITALS = ("Aarhus", "Bern", "Cork")
@@ -108,7 +108,7 @@ def test_the_files_fit_together(made: Path) -> None:
         signing = read_signing_key(site / "signing.key").public_key()
         assert fingerprint(signing) == fingerprint(member.signing_key)
         assert fingerprint(signing) == fingerprint(read_public_key(site / "signing.pub"))
-        node = node_public_text(read_node_key(site / "node.key").public_key())
+        node = node_public_text(load_private_key(site / "node.key").public_key())
         assert (member.node, (site / "node.pub").read_text()) == (node, node + "\n")
 
 

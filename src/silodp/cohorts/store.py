@@ -49,7 +49,7 @@ from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
-from silodp.files import read_json, read_plain, write_atomically
+from silodp.files import read_json, read_plain, sha256, write_atomically
 
 FORMAT = 2  # one more whenever the same files would give other images
 # What decides how a store looks.
@@ -91,7 +91,7 @@ def cached_store(
         raise InputError(
             f"cohort.cache = {cache}: cannot be made ({error.strerror}); set it to a folder of yours"
         ) from None
-    seen = cache / "seen" / f"{_key(_facts(catalogue, settings, stamp))}.json"
+    seen = cache / "seen" / f"{key_of(_facts(catalogue, settings, stamp))}.json"
     try:
         store = open_store(cache / read_json(seen)["store"])
         if not _can_now_be_read(store, catalogue, settings):
@@ -102,7 +102,7 @@ def cached_store(
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
     try:
         hashes = build_store(catalogue, settings, unfinished, on_read)
-        name = _key(_facts(catalogue, settings, lambda path: hashes.get(str(path))))
+        name = key_of(_facts(catalogue, settings, lambda path: hashes.get(str(path))))
         _put(unfinished, cache / name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -138,7 +138,7 @@ def build_store(
     rows: list[Row] = []
     digests: list[str] = []
     problems = list(catalogue.problems)
-    hashes = {str(path): _sha256(path) for path in catalogue.lists}
+    hashes = {str(path): sha256(path) for path in catalogue.lists}
     shapes: tuple[Any, Any] | None = None
     values: dict[str, set[float]] = defaultdict(set)
     with (folder / "images.bin").open("wb") as images, (folder / "targets.bin").open("wb") as targets:
@@ -252,7 +252,7 @@ def _decode(
         for number, path in enumerate(scan.files):
             with at_fault(path) if number else contextlib.nullcontext():
                 refuse_special(path, catalogue.root)
-                hashes[str(path)] = _sha256(path)
+                hashes[str(path)] = sha256(path)
         return scan, shape(catalogue.read(scan), settings), hashes
     except Exception as error:
         fault = error.file if isinstance(error, Unreadable) else None
@@ -310,13 +310,9 @@ def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path],
     ]
 
 
-def _key(facts: list[Any]) -> str:
+def key_of(facts: list[Any]) -> str:
+    """A short name for JSON content; equal content has the same name."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _below(path: Path, root: Path) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import private_folder, write_atomically
+from silodp.files import private_folder, sync_folder, write_atomically
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-    _sync(folder.parent)
+    sync_folder(folder.parent)
 
 
 @contextmanager
@@ -68,12 +68,15 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def put(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """A new file with this mode, whatever the umask; on disk when this returns."""
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Writes a new file with this mode, whatever the umask; it is on disk when this returns."""
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InputError(f"{path}: exists already and is never overwritten; give a new folder") from None
 
 
 def put_all(folder: Path, files: Iterable[tuple[str, str]]) -> None:
@@ -97,11 +100,3 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(left)
         else:
             left.unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

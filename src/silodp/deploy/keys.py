@@ -29,12 +29,12 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
     load_pem_public_key,
-    load_ssh_private_key,
     load_ssh_public_key,
 )
 
+from silodp.deploy.folders import put
 from silodp.errors import InputError, short
-from silodp.files import private_open, read_plain
+from silodp.files import read_plain
 
 PASSWORD = "SILODP_KEY_PASSWORD"
 LARGEST = 2**16  # bytes of a key's file
@@ -51,8 +51,8 @@ def new_node_key() -> EllipticCurvePrivateKey:
 
 
 def write_private(path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> None:
-    """As PKCS8 in PEM, without a password; mode 0600 whatever the umask, on disk when this returns."""
-    _write_new(path, private_pem(key))
+    """Writes a new file: PKCS8 in PEM, without a password; mode 0600, on disk when this returns."""
+    put(path, private_pem(key), 0o600)
 
 
 def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
@@ -60,8 +60,8 @@ def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
 
 
 def write_node_key(path: Path, key: EllipticCurvePrivateKey) -> None:
-    """In OpenSSH's format, which Flower asks for; otherwise as `write_private`."""
-    _write_new(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    """As `write_private`, but in OpenSSH's format, which Flower requires."""
+    put(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
 
 
 def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
@@ -122,20 +122,6 @@ def read_public_key(source: Path | bytes, option: str = "", way_out: str = FROM_
     return key
 
 
-def read_node_key(path: Path) -> EllipticCurvePrivateKey:
-    """The key of a hospital's connection, as Flower takes it: EC on a NIST curve, in OpenSSH's format."""
-    content = _read(path, str(path), FROM_THE_KIT)
-    try:
-        key = load_ssh_private_key(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(
-            f"{path}: not a private key in OpenSSH's format without a password; {FROM_THE_KIT}"
-        ) from None
-    if not isinstance(key, EllipticCurvePrivateKey):
-        raise InputError(f"{path}: not a key on a NIST curve, as Flower asks for; {FROM_THE_KIT}")
-    return key
-
-
 def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticCurvePublicKey:
     """Of "ecdsa-sha2-nistp384 AAAA… comment"; certificates and other kinds of keys are refused."""
     content = text.encode() if isinstance(text, str) else text
@@ -166,13 +152,3 @@ def _read(path: Path, said: str, way_out: str) -> bytes:
     if not path.is_file():
         raise InputError(f"{said}: there is no such file; {way_out}")
     return read_plain(path, LARGEST)
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    try:
-        with private_open(path, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise InputError(f"{path}: exists already; a key is never written over, give a new folder") from None

@@ -24,7 +24,6 @@ LARGEST = 2**31 - 1  # bytes of a frame: 250 million parameters twice over
 PATIENCE = 30.0  # seconds that a caller may take to send its question, or to take its answer, in all
 _LENGTH = struct.Struct(">Q")
 _PIECE = 2**20
-_LONGEST_PATH = 107  # bytes of a Unix socket's name, by the kernel
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +128,6 @@ def peer(connection: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _listening(path: Path, group: int | None) -> Iterator[socket.socket]:
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise InputError(
-            f"{path}: a socket's path has at most {_LONGEST_PATH} bytes; give a folder with a shorter name"
-        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.parent.stat().st_mode & 0o027:  # not /tmp, which the next line would shut

@@ -21,12 +21,11 @@ from typing_extensions import TypedDict
 
 from silodp.deploy.keys import fingerprint, read_public_key, read_signing_key
 from silodp.errors import InputError
-from silodp.files import to_json, write_atomically
+from silodp.files import sha256, to_json, write_atomically
 from silodp.privacy.accountants import Accountant
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.schema import UnitRecord, checked, read_as
 from silodp.runs.statement import Statement, read_statement
-from silodp.runs.traces import sha256
 from silodp.runs.version import version
 
 STATEMENT, SIGNATURE = "privacy-statement.json", "privacy-statement.json.sig"

@@ -7,11 +7,11 @@ whole looks as it did then: only a hash or a signed statement kept elsewhere (`s
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silodp.files import sha256
 from silodp.privacy.events import Event
 from silodp.runs.folder import CheckpointFacts, RunFolder, but_for_rounds
 from silodp.runs.schema import RoundRecord, Summary
@@ -46,11 +46,6 @@ def read_traces(folder: Path) -> Traces:
     return Traces(
         (folder / "experiment.toml").read_text(encoding="utf-8"), metrics, checkpoint, digest, summary
     )
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:

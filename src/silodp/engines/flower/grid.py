@@ -77,7 +77,7 @@ class FlowerTransport:
 
         Args:
             settings: where.
-            roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+            roster: public key of each hospital's node by its name, in OpenSSH's format.
         """
         self._settings = settings
         self._names = {wire.public_key_bytes(name, key): name for name, key in roster.items()}

@@ -6,6 +6,8 @@ connection, its `HttpGrid` and its retries raise SIGINT or end the process on a 
 a SuperLink that is gone. Used are its HTTP clients, its signatures and its form of a message.
 """
 
+# ruff: noqa: F401  the names are for other modules
+
 from __future__ import annotations
 
 from silodp.errors import InputError
@@ -62,61 +64,3 @@ except ImportError as error:
     ) from None
 
 VERSION = "1.41.0"
-
-__all__ = [
-    "HEARTBEAT_MIN_INTERVAL",
-    "HEARTBEAT_PATIENCE",
-    "SUPERLINK_NODE_ID",
-    "AcquireTaskRequest",
-    "ActivateNodeRequest",
-    "Array",
-    "ArrayChunk",
-    "ArrayRecord",
-    "ConfirmMessageReceivedRequest",
-    "ControlHttpClient",
-    "DeactivateNodeRequest",
-    "Error",
-    "Fab",
-    "FleetHttpClient",
-    "GetNodesRequest",
-    "ListNodesRequest",
-    "Message",
-    "Metadata",
-    "Node",
-    "NodeAuthHttpInterceptor",
-    "ObjectUnavailableError",
-    "PullAppMessagesRequest",
-    "PullMessagesRequest",
-    "PullObjectRequest",
-    "PullTaskInputRequest",
-    "PushAppMessagesRequest",
-    "PushMessagesRequest",
-    "PushObjectRequest",
-    "PushTaskOutputRequest",
-    "RecordDict",
-    "RegisterNodeRequest",
-    "RuntimeHttpClient",
-    "RuntimeTokenHttpInterceptor",
-    "SendNodeHeartbeatRequest",
-    "SendTaskHeartbeatRequest",
-    "StartRunRequest",
-    "SubStatus",
-    "SuperExecAuthHttpInterceptor",
-    "TaskType",
-    "build_fab_from_files",
-    "fab_to_proto",
-    "get_all_nested_objects",
-    "get_object_body",
-    "get_object_head_values_from_object_content",
-    "get_object_tree",
-    "httpx",
-    "iterate_object_tree",
-    "make_message",
-    "message_from_proto",
-    "message_to_proto",
-    "no_object_id_recompute",
-    "public_key_to_bytes",
-    "pull_objects",
-    "push_objects",
-    "remove_content_from_message",
-]

@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from silodp.engines.flower.supervisor import flower_environment
 from silodp.engines.transport import Delivery, Unreachable
 from silodp.errors import InputError
 from silodp.files import private_open
@@ -195,13 +196,9 @@ class Simulation:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Flower's files in our folder, nothing sent home, our own modules, and a lock on a new Ray."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    lock = {} if ray_address() else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return kept | lock | {
-        "FLWR_HOME": str(folder / "flower"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    """The environment for Flower and Ray: no telemetry, this process's modules, and a token for a new Ray."""
+    token = {} if ray_address() else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return flower_environment(folder) | token | {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),

@@ -4,6 +4,8 @@
 runtime after starting a SuperLink on loopback, to which every user of the machine may submit code.
 """
 
+# ruff: noqa: F401  the names are for other modules
+
 from __future__ import annotations
 
 from silodp.errors import InputError
@@ -17,15 +19,3 @@ except ImportError as error:
     raise InputError(
         f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
     ) from None
-
-__all__ = [
-    "Array",
-    "ArrayRecord",
-    "ClientApp",
-    "Context",
-    "Grid",
-    "Message",
-    "RecordDict",
-    "ServerApp",
-    "run_simulation",
-]

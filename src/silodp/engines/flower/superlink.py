@@ -19,7 +19,7 @@ from pathlib import Path
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.supervisor import Program, Supervisor
+from silodp.engines.flower.supervisor import Program, Supervisor, flower_environment
 from silodp.errors import InputError
 from silodp.files import private_folder
 
@@ -55,7 +55,7 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
 
     Args:
         settings: with what.
-        roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+        roster: public key of each hospital's node by its name, in OpenSSH's format.
     """
     keys = {name: wire.public_key_bytes(name, key) for name, key in roster.items()}
     folder = settings.folder.absolute()
@@ -63,6 +63,7 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
         if not path.is_file():
             raise InputError(f"{path}: not there; make the coordinator's folder with deploy init")
     private_folder(folder)
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return Supervisor(
         Program(
             name="SuperLink",
@@ -71,7 +72,7 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
             listens=settings.address,
             ready=lambda: _healthy(settings),
             after_start=lambda: register(settings.address, settings.ca, keys),
-            environment=_environment(folder),
+            environment=flower_environment(folder) | {"PATH": os.pathsep.join(programs)},
         )
     )
 
@@ -113,17 +114,6 @@ def _command(settings: SuperLinkSettings) -> list[str]:
         "--disable-runtime-dependency-installation",
     ]  # fmt: skip
     return words + (["--database", str(settings.database.absolute())] if settings.database else [])
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Flower's files in our folder, nothing sent home, and this interpreter's programs first on PATH."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    return kept | {
-        "FLWR_HOME": str(folder / "flower"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-    }
 
 
 def _healthy(settings: SuperLinkSettings) -> bool:

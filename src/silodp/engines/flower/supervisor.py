@@ -165,3 +165,13 @@ def answers(address: str) -> bool:
     with suppress(OSError), socket.create_connection((reached, int(port)), timeout=1):
         return True
     return False
+
+
+def flower_environment(folder: Path) -> dict[str, str]:
+    """The environment of a program of Flower: its files in `folder`, no telemetry, no other settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return kept | {
+        "FLWR_HOME": str(folder / "flower"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -109,12 +110,10 @@ def load_private_key(path: Path) -> Any:
 
 
 def public_key_bytes(hospital: str, key: str) -> bytes:
-    """A public key as Flower compares it, from a line of OpenSSH or a PEM block."""
-    text = key.strip().encode()
+    """A node's public key as Flower compares it, from its line in OpenSSH's format."""
     try:
-        pem = text.startswith(b"-----BEGIN")
-        loaded = serialization.load_pem_public_key(text) if pem else serialization.load_ssh_public_key(text)
-    except ValueError:
+        loaded = serialization.load_ssh_public_key(key.strip().encode())
+    except (ValueError, UnsupportedAlgorithm):
         loaded = None
     if not isinstance(loaded, ec.EllipticCurvePublicKey):
         raise InputError(
