@@ -11,8 +11,9 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 from silodp.errors import InputError, cannot_write
 
@@ -138,6 +139,26 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+Record = TypeVar("Record")
+
+
+def as_record(kind: type[Record], content: Any) -> Record:
+    """Builds a dataclass or TypedDict from JSON values.
+
+    Raises:
+        ValueError: a field is missing or has another type or a value that its annotation excludes; or
+            there is a field that the kind does not have and its configuration forbids.
+    """
+    return _adapter(kind).validate_json(json.dumps(content), strict=True)  # type: ignore[arg-type, no-any-return]
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def sha256(path: Path) -> str:

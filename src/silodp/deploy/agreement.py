@@ -13,7 +13,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict
 
 from silodp.compatibility import refuse_norm_readers
 from silodp.deploy.limits import LARGEST_DELTA, Limits
@@ -21,6 +23,7 @@ from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts
 from silodp.federation import first_intermediaries
+from silodp.files import as_record
 from silodp.mechanism import Mechanism
 from silodp.messages import RoundPlan
 from silodp.models.start import carried_starts
@@ -48,6 +51,8 @@ class Agreement:
         epsilon: what all rounds cost a hospital, at `delta`; infinite without noise.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     run: str
     experiment: str
     facts: tuple[HospitalFacts, ...]
@@ -65,16 +70,13 @@ class Agreement:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Agreement:
+        """Reads an agreement strictly; raises InputError where the bytes are none of this version."""
         try:
             fields: dict[str, Any] = json.loads(content)
             known = fields.pop("format") == FORMAT
             fields["epsilon"] = math.inf if fields["epsilon"] is None else fields["epsilon"]
-            agreement = cls(**{**fields, "facts": tuple(map(HospitalFacts.from_dict, fields["facts"]))})
-            texts = (agreement.run, agreement.experiment, agreement.model, *agreement.keys.values())
-            numbers = (agreement.epsilon, agreement.delta, agreement.parameters)
-            fits = known and all(isinstance(text, str) for text in texts)
-            fits = fits and all(type(number) in (int, float) for number in numbers)
-            fits = fits and set(agreement.keys) == {one.name for one in agreement.facts}
+            agreement = as_record(cls, fields)
+            fits = known and set(agreement.keys) == {one.name for one in agreement.facts}
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
             fits = False
         if not fits:

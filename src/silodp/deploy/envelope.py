@@ -11,13 +11,15 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import ConfigDict
 
 from silodp.errors import InputError
+from silodp.files import as_record
 
 RequestKind = Literal["facts", "agree", "plan", "evaluate", "finish"]
 ReplyKind = Literal["answer", "refusal"]
@@ -40,6 +42,8 @@ class Request:
         payload: a plan's bytes, parameters, or nothing.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     kind: RequestKind
     run: str
     hospital: str
@@ -56,6 +60,8 @@ class Reply:
         request: digest of the request that is answered.
         hospital: who answers.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     kind: ReplyKind
     request: str
@@ -86,12 +92,12 @@ def seal(message: Request | Reply, key: Ed25519PrivateKey) -> bytes:
 
 def open_request(sealed: bytes, key: Ed25519PublicKey) -> Request:
     """A request that the holder of `key` has signed, every field of its kind; else InputError."""
-    return _opened(Request, get_args(RequestKind), sealed, key)
+    return _opened(Request, sealed, key)
 
 
 def open_reply(sealed: bytes, key: Ed25519PublicKey) -> Reply:
     """A reply that the holder of `key` has signed, every field of its kind; else InputError."""
-    return _opened(Reply, get_args(ReplyKind), sealed, key)
+    return _opened(Reply, sealed, key)
 
 
 def _side(kind: type[Request] | type[Reply]) -> str:
@@ -104,7 +110,7 @@ def _body(message: Request | Reply) -> bytes:
     return message.payload + header + _LENGTH.pack(len(header))
 
 
-def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed25519PublicKey) -> Message:
+def _opened(kind: type[Message], sealed: bytes, key: Ed25519PublicKey) -> Message:
     side, end = _side(kind), len(sealed) - len(_MAGIC) - _SIGNATURE
     if sealed[-len(_MAGIC) :] != _MAGIC or end < _LENGTH.size:
         raise InputError(f"{side}: {len(sealed)} bytes that are none of silodp's")
@@ -118,13 +124,9 @@ def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed2
         start = end - _LENGTH.size - length
         if length > _LONGEST_HEADER or start < 0:
             raise ValueError
-        header = json.loads(body[start : -_LENGTH.size])
-        message = kind(**header, payload=body[:start])
-        texts = [value for name, value in vars(message).items() if name not in ("about", "payload")]
-        fits = message.kind in kinds and isinstance(message.about, dict)
-        fits = fits and all(isinstance(text, str) for text in texts)
+        header = as_record(kind, json.loads(body[start : -_LENGTH.size]))
     except (TypeError, ValueError, RecursionError):
-        fits = False
-    if not fits:
-        raise InputError(f"{side}: signed, but not what this version of silodp sends; use the same version")
-    return message
+        raise InputError(
+            f"{side}: signed, but not what this version of silodp sends; use the same version"
+        ) from None
+    return replace(header, payload=body[:start])

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
+import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
+from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.errors import InputError
-from silodp.files import parse_json, to_json
+from silodp.files import as_record, parse_json, to_json
 from silodp.tasks.scores import RESAMPLES, Scores
+
+
+class _Scores(TypedDict):
+    values: dict[str, float | None]
+    images: Annotated[int, Field(ge=0)]
+    patients: int | None
+    resampled: dict[str, Annotated[list[float | None], Field(min_length=RESAMPLES, max_length=RESAMPLES)]]
 
 
 def parameters_to_bytes(parameters: Tensor) -> bytes:
@@ -34,27 +44,14 @@ def scores_to_bytes(scores: Scores) -> bytes:
 
 
 def scores_from_bytes(content: bytes) -> Scores:
-    """Strictly: numbers where numbers belong; null is NaN."""
+    """Reads scores strictly: raises InputError where a number is expected and something else is there."""
     try:
-        fields: dict[str, Any] = parse_json(content)
-        values = {str(name): _number(value) for name, value in fields["values"].items()}
-        images, patients = fields["images"], fields["patients"]
-        resampled = {
-            str(name): torch.tensor([_number(value) for value in drawn], dtype=torch.float64)
-            for name, drawn in fields["resampled"].items()
-        }
-        fits = type(images) is int and images >= 0 and (patients is None or type(patients) is int)
-        fits = fits and all(len(drawn) == RESAMPLES for drawn in resampled.values())
-    except (TypeError, ValueError, KeyError, AttributeError):
-        fits = False
-    if not fits:
-        raise InputError("evaluate: the answer holds no figures of silodp")
-    return Scores(values, images, patients, resampled)
-
-
-def _number(value: object) -> float:
-    if value is None:
-        return float("nan")
-    if type(value) not in (int, float):
-        raise ValueError
-    return float(value)  # type: ignore[arg-type]
+        found = as_record(_Scores, parse_json(content))
+    except ValueError:
+        raise InputError("evaluate: the answer holds no scores of silodp") from None
+    # NaN is null in JSON; NumPy reads None as NaN.
+    values = {name: float(np.float64(value)) for name, value in found["values"].items()}
+    resampled = {
+        name: torch.from_numpy(np.array(drawn, np.float64)) for name, drawn in found["resampled"].items()
+    }
+    return Scores(values, found["images"], found["patients"], resampled)

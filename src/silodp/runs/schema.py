@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast, get_args
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.errors import InputError
-from silodp.files import read_json
+from silodp.files import as_record, read_json
 
 Record = TypeVar("Record", bound=Mapping[str, object])  # a TypedDict
 
@@ -249,15 +248,10 @@ def checked(kind: type[Record], content: object, where: Path | str, way_out: str
         way_out: what to do about it.
     """
     try:
-        _adapter(kind).validate_python(content, strict=True)
+        as_record(kind, content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         wrong = "is missing" if first["type"] == "missing" else "is not what silodp writes there"
         raise InputError(f"{where}: {f'{field} {wrong}' if field else 'damaged'}; {way_out}") from None
     return cast(Record, content)
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
