@@ -161,6 +161,11 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
+def key_of(content: Any) -> str:
+    """A name for JSON content, 24 hex digits: equal content has the same name."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     with path.open("rb") as file:

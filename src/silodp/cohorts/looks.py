@@ -8,7 +8,6 @@ compares the size and times of each.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +20,7 @@ from silodp import __version__
 from silodp.cohorts.catalogue import Catalogue, Problem, Scan
 from silodp.cohorts.kinds import FileCohort
 from silodp.errors import InputError
-from silodp.files import private_folder, read_plain, write_atomically
+from silodp.files import key_of, private_folder, read_plain, write_atomically
 
 FORMAT = 1  # one more whenever the same names and lists would give another catalogue
 
@@ -48,8 +47,8 @@ def remembered(settings: FileCohort, cache: Path, look: Callable[[], Catalogue])
         return look()
     folder = settings.root if settings.root.is_dir() else settings.root.parent
     asked = settings.model_dump(mode="json", exclude=FileCohort.model_fields.keys() - {"kind", "seed"})
-    place = cache / "looks" / f"{_digest([str(settings.root.absolute()), asked])}.json"
-    key = _digest([FORMAT, __version__, decided_by])
+    place = cache / "looks" / f"{key_of([str(settings.root.absolute()), asked])}.json"
+    key = key_of([FORMAT, __version__, decided_by])
     try:
         found = _Look.model_validate_json(read_plain(place))
         if found.decided_by == key:
@@ -62,10 +61,6 @@ def remembered(settings: FileCohort, cache: Path, look: Callable[[], Catalogue])
         private_folder(place.parent)
         write_atomically(place, json.dumps(_as_dict(catalogue, key)).encode())
     return catalogue
-
-
-def _digest(facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 
 def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -49,7 +48,7 @@ from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
-from silodp.files import read_json, read_plain, sha256, write_atomically
+from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
 
 FORMAT = 2  # one more whenever the same files would give other images
 # What decides how a store looks.
@@ -308,11 +307,6 @@ def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path],
             for scan in catalogue.scans
         ],
     ]
-
-
-def key_of(facts: list[Any]) -> str:
-    """A short name for JSON content; equal content has the same name."""
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 
 def _below(path: Path, root: Path) -> str:
