@@ -29,8 +29,9 @@ from silodp.runs.wording import (
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
+    from silodp.runs.result import Result
     from silodp.runs.schema import RoundRecord
-    from silodp.runs.training import OnRound, Result
+    from silodp.runs.training import OnRound
 
 NAME = 20  # letters of a name that stay on one line where there is room for little else
 

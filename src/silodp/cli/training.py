@@ -16,7 +16,7 @@ from silodp.errors import InputError
 
 if TYPE_CHECKING:
     from silodp.runs.cluster import Cluster
-    from silodp.runs.training import Result
+    from silodp.runs.result import Result
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Engine = Annotated[

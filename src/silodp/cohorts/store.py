@@ -19,12 +19,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +35,11 @@ from silodp.cohorts.catalogue import (
     Row,
     Scan,
     Unreadable,
-    at_fault,
-    why_unreadable,
 )
+from silodp.cohorts.decoding import below, can_now_be_read, decoded
 from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
-from silodp.cohorts.shaping import Shaped, shape
+from silodp.cohorts.shaping import Shaped
 from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
@@ -93,7 +89,7 @@ def cached_store(
     seen = cache / "seen" / f"{key_of(_facts(catalogue, settings, stamp))}.json"
     try:
         store = open_store(cache / read_json(seen)["store"])
-        if not _can_now_be_read(store, catalogue, settings):
+        if not can_now_be_read(store.problems, catalogue, settings):
             return store
     except (OSError, ValueError, KeyError, TypeError):
         pass  # new, or damaged: decode
@@ -141,7 +137,7 @@ def build_store(
     shapes: tuple[Any, Any] | None = None
     values: dict[str, set[float]] = defaultdict(set)
     with (folder / "images.bin").open("wb") as images, (folder / "targets.bin").open("wb") as targets:
-        for done, (scan, found, of_files) in enumerate(_decoded(catalogue, settings), start=1):
+        for done, (scan, found, of_files) in enumerate(decoded(catalogue, settings), start=1):
             hashes |= of_files
             if isinstance(found, Problem):
                 problems.append(found)
@@ -171,7 +167,7 @@ def build_store(
         "targets": _array(shapes[1], len(rows)) if shapes else None,
         "rows": [list(vars(row).values()) for row in rows],
         "digests": digests,
-        "files": {_below(Path(path), catalogue.root): value for path, value in hashes.items()},
+        "files": {below(Path(path), catalogue.root): value for path, value in hashes.items()},
         "problems": [asdict(problem) for problem in problems],
         "notes": catalogue.notes,
         "mask_values": {name: sorted(values[name]) for name in sorted(values)},
@@ -225,53 +221,6 @@ def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int,
     return np.memmap(path, known.dtype, mode="r", shape=tuple(known.shape))
 
 
-def _decoded(
-    catalogue: Catalogue, settings: FileCohort
-) -> Iterator[tuple[Scan, Shaped | Problem, dict[str, str]]]:
-    """Every scan in its order, with a few more than there are cores under way."""
-    cores = os.cpu_count() or 1
-    scans = iter(catalogue.scans)
-    decode = partial(_decode, catalogue, settings)
-    with ThreadPoolExecutor(cores) as pool:
-        waiting: deque[Future[Any]] = deque(pool.submit(decode, scan) for scan in islice(scans, 4 * cores))
-        try:
-            while waiting:
-                yield waiting.popleft().result()
-                waiting.extend(pool.submit(decode, scan) for scan in islice(scans, 1))
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _decode(
-    catalogue: Catalogue, settings: FileCohort, scan: Scan
-) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
-    hashes: dict[str, str] = {}
-    try:
-        for number, path in enumerate(scan.files):
-            with at_fault(path) if number else contextlib.nullcontext():
-                refuse_special(path, catalogue.root)
-                hashes[str(path)] = sha256(path)
-        return scan, shape(catalogue.read(scan), settings), hashes
-    except Exception as error:
-        fault = error.file if isinstance(error, Unreadable) else None
-        name = scan.name if fault is None else _below(fault, catalogue.root)
-        return scan, Problem(name, why_unreadable(error)), hashes
-
-
-def _can_now_be_read(store: Store, catalogue: Catalogue, settings: FileCohort) -> bool:
-    """Whether a file that could not be read now can, such as by a decoder that was installed since."""
-    named = {problem.name for problem in store.problems} - {problem.name for problem in catalogue.problems}
-    failed = [
-        scan
-        for scan in catalogue.scans
-        if not named.isdisjoint([scan.name, *(_below(path, catalogue.root) for path in scan.files[1:])])
-    ]
-    return any(
-        isinstance(found := _decode(catalogue, settings, scan)[1], Shaped) and found.rows for scan in failed
-    )
-
-
 def _named_values(catalogue: Catalogue, scan: Scan, found: Shaped) -> Iterator[tuple[str, frozenset[float]]]:
     """What the files of a scan's masks held, by the hospital that they name, and by mask where each has a
     file."""
@@ -298,22 +247,15 @@ def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path],
         catalogue.classes,
         [catalogue.notes, list(map(str, catalogue.problems))],
         settings.model_dump(include=DECIDING),
-        [[_below(path, catalogue.root), of_file(path)] for path in catalogue.lists],
+        [[below(path, catalogue.root), of_file(path)] for path in catalogue.lists],
         [
             [
                 (scan.name, scan.label, scan.hospital, scan.patient, scan.part),
-                [[_below(path, catalogue.root), of_file(path)] for path in scan.files],
+                [[below(path, catalogue.root), of_file(path)] for path in scan.files],
             ]
             for scan in catalogue.scans
         ],
     ]
-
-
-def _below(path: Path, root: Path) -> str:
-    whole, folder = str(path), f"{root}/"
-    if whole.startswith(folder):  # of very many files, a path's own functions take seconds
-        return whole[len(folder) :]
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def _array(like: NDArray[Any], count: int) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from silodp.runs.build import OnTrial, derive, device_named, rehearsed, with_ori
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import Public, ServerParts
 from silodp.runs.places import new_folder
-from silodp.runs.training import OnRound, Result, resume_parts, train_parts
+from silodp.runs.result import Result
+from silodp.runs.training import OnRound, resume_parts, train_parts
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,16 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.cohorts.cohort import HospitalData
-from silodp.deploy.agreement import (
-    Agreement,
+from silodp.deploy.agreement import Agreement, derive_agreed, refuse_undeployable
+from silodp.deploy.answered import Answered
+from silodp.deploy.checks import (
     of_one_site,
     refuse_before_deriving,
     refuse_near,
     refuse_other_plan,
     refuse_over_limits,
-    refuse_undeployable,
 )
-from silodp.deploy.answered import Answered
 from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
-from silodp.deploy.joining import derive_agreed
 from silodp.deploy.keys import fingerprint, verified
 from silodp.deploy.limits import Limits
 from silodp.deploy.notes import note_heard, note_refusal
@@ -215,13 +213,9 @@ class Site:
             return last.reply
         run = self._joined(request.run)
         plan = RoundPlan.from_bytes(request.payload)
-        refuse_other_plan(
-            plan, run.public.experiment, run.agreement, run.public.mechanism, run.intermediaries
-        )
         if last is not None and plan.round <= last.round:
             raise InputError(f"plan: round {plan.round}, and round {last.round} was answered by another plan")
-        if plan.round == 1:
-            self._refuse_other_start(plan, run)
+        refuse_other_plan(plan, run.agreement, run.public, run.intermediaries)
         events = of_one_site(plan.events, self._number_of(plan, request.run))
         known = set(self.ledger.events)
         new = [event for event in events if event not in known]
@@ -252,12 +246,6 @@ class Site:
         """The smallest δ that this hospital ever agreed on: a larger one opens no full ledger."""
         known = [Agreement.from_bytes(read_plain(path)) for path in self.folder.glob("runs/*/agreement.json")]
         return min(one.delta for one in (agreement, *known))
-
-    def _refuse_other_start(self, plan: RoundPlan, run: _Joined) -> None:
-        """Round one begins where the experiment says: at its start, or at its seed."""
-        agreed = run.public.model.values.cpu()
-        if not torch.allclose(plan.parameters, agreed, rtol=1e-4, atol=1e-6):
-            raise InputError("plan: round 1 begins with other parameters than were agreed on")
 
     def _evaluate(self, request: Request) -> bytes:
         """Figures of a model on this hospital's own images, where its people let them out."""

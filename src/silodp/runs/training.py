@@ -4,68 +4,36 @@ from __future__ import annotations
 
 import logging
 import math
-import platform
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, cast
-
-import torch
-from torch import Tensor, nn
 
 from silodp.cohorts.description import in_short
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State
-from silodp.privacy.accountants import Epsilon, spent
-from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, build
-from silodp.runs.card import model_card, model_facts
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import ServerParts
 from silodp.runs.places import new_folder
 from silodp.runs.record import (
-    Metrics,
-    epsilon_record,
     mean_metrics,
-    not_covered,
     round_record,
-    start_record,
-    test_record,
 )
+from silodp.runs.result import Result, epsilon_of, write_result
 from silodp.runs.resuming import refuse_another, refuse_length
-from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
+from silodp.runs.schema import CohortInShort, RoundRecord
 from silodp.runs.threads import threads
 from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
-from silodp.settings import EvaluationBatch
 
 log = logging.getLogger("silodp")
 
 OnRound = Callable[[RoundRecord], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
-
-    Attributes:
-        folder: where everything lies.
-        epsilon: what was spent, for a hospital and for an intermediary.
-        test: mean test metrics over the hospitals, of the last round's model.
-        summary: the content of summary.json.
-        model: the network with the last round's weights.
-    """
-
-    folder: Path
-    epsilon: Epsilon
-    test: Metrics
-    summary: Summary
-    model: nn.Module
 
 
 def train(
@@ -222,8 +190,12 @@ class _Run:
             description = self.parts.describe_cohort()
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
+            if not self.best_round:  # the headline metric was never defined
+                self.best_round, self.best_parameters = self.state.round, self.state.model
+            best = self.best_round, self.best_parameters
             # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
-            return self._result(folder, ledger, cast(CohortInShort, in_short(description)))
+            cohort = cast(CohortInShort, in_short(description))
+            return write_result(self.parts, self.state, best, self.version, folder, ledger, cohort)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
         started, capped_at, ends = time.perf_counter(), 0, False
@@ -245,7 +217,7 @@ class _Run:
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             head = ledger.head_after(done.release.events)
-            sizes, epsilon = self.federation.hospitals, self._spent(so_far)
+            sizes, epsilon = self.federation.hospitals, epsilon_of(self.experiment, so_far)
             record = round_record(done, sizes, validation, epsilon, started - before, head)
             headline = mean_metrics(validation).get(self.parts.task.headline, math.nan)
             if headline > self.best_value:
@@ -261,84 +233,3 @@ class _Run:
             log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
         if not ends:  # however the run ended, the checkpoint that stays is the small one
             self.save(folder, ledger)
-
-    def _test(self, round_: int, parameters: Tensor) -> ModelTest:
-        """What a model scores on the test images, and where it hangs on how they are put together, both."""
-        batch = self.experiment.evaluation.batch
-        scores = self.engine.evaluate(parameters, "test", thorough=True)
-        if not self.parts.mixes_images():
-            return test_record(round_, scores, "any", None)
-        another: EvaluationBatch = "hospital" if batch != "hospital" else "image"
-        try:
-            other = another, self.engine.evaluate(parameters, "test", thorough=True, batch=another)
-        except ValueError:  # of BatchNorm, where one image leaves one number a channel
-            return test_record(round_, scores, batch, None)
-        return test_record(round_, scores, batch, other)
-
-    def _spent(self, events: list[Event]) -> Epsilon:
-        return spent(events, self.experiment.delta, image_delta=self.experiment.privacy.image_delta)
-
-    def _result(self, folder: RunFolder, ledger: Ledger, cohort: CohortInShort) -> Result:
-        events = ledger.events
-        rounds, epsilon = folder.metrics(), self._spent(events)
-        intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
-        if not self.best_round:  # the headline metric was never defined
-            self.best_round, self.best_parameters = self.state.round, self.state.model
-        last = self._test(self.state.round, self.state.model)
-        same = self.best_parameters is self.state.model
-        best = last if same else self._test(self.best_round, self.best_parameters)
-        training_seconds = sum(record["training_seconds"] for record in rounds)
-        images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
-        tensors = self.parts.model.named_tensors(self.state.model)
-        described = folder.cohort()
-        about = model_facts(self.experiment, described, self.version, ledger.head)
-        digest = folder.save_model("model.safetensors", tensors, about)
-        best_tensors = self.parts.model.named_tensors(self.best_parameters)
-        folder.save_model("model-best.safetensors", best_tensors, about)
-        cost = epsilon_record(epsilon)
-        summary: Summary = {
-            "experiment": self.experiment.name,
-            "task": self.parts.task.name,
-            "headline": self.parts.task.headline,
-            "cohort": cohort,
-            "members": len(self.federation.hospitals),
-            "rounds": self.state.round,
-            "parameters": len(self.parts.model),
-            "epsilon": cost,
-            "delta": self.experiment.delta,
-            "image_delta": self.experiment.privacy.image_delta,
-            "noise_multiplier": {
-                "hospital": hospital_noise_multiplier(events),
-                "intermediary": self.experiment.privacy.noise_multiplier,
-            },
-            "intermediaries": intermediaries,
-            "budget": self.experiment.budget.model_dump() if self.experiment.budget else None,
-            "stopped": self.state.stopped,
-            "test": {
-                "last": last,
-                "best": {**best, "round": self.best_round},
-            },
-            "best_round": self.best_round,
-            "not_covered_by_epsilon": not_covered(self.experiment, cost, cohort),
-            "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
-            "training_seconds": round(training_seconds, 2),
-            "images_per_second": round(images / max(training_seconds, 1e-9), 1),
-            "device": _device_name(self.parts.model.values.device),
-            "torch": torch.__version__,
-            "silodp": self.version,
-            "start": start_record(self.experiment),
-            "ledger": ledger.head,
-            "model": digest,
-        }
-        if described is not None:
-            folder.save_card(model_card(self.experiment, summary, described))
-        folder.save_summary(summary)
-        mean = {name: or_nan(value) for name, value in last["mean"].items()}
-        self.parts.model.load(self.state.model)
-        return Result(folder.path, epsilon, mean, summary, self.parts.model.module.eval())
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -19,7 +19,7 @@ from silodp.engines.transport import Delivery, Unreachable
 from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.cluster import Cluster, ClusterEngine
-from silodp.runs.training import Result
+from silodp.runs.result import Result
 
 pytest.importorskip("ray", reason="Ray is not here: pip install 'silodp[flower]'")
 
