@@ -60,8 +60,10 @@ def main(words: list[str]) -> None:
     experiment = Experiment.load(preset, {"rounds": repeats + 1} | (SMOKE if smoke else {}))
     torch.set_num_threads(experiment.threads or torch.get_num_threads())
     run = _Run(build(experiment, device="cpu"))
-    with tempfile.TemporaryDirectory() as directory:
-        folder = RunFolder.create(Path(directory) / "run", run.experiment)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        RunFolder.create(Path(directory) / "run", run.experiment) as folder,
+    ):
         ledger = folder.ledger()
         ratios, checkpoints, validations = [], [], []
         for number, done in enumerate(run.federation.rounds(run.state, ledger)):

@@ -222,10 +222,8 @@ def test_a_run_whose_folder_is_held_is_at_work(hospitals: Federation, kit: Path,
     folder = train(hospitals, kit, tiny)
     (folder / "summary.json").unlink()
     assert coordinator_status(kit)["run"]["state"] == "interrupted"  # type: ignore[index]
-    files = RunFolder(folder)
-    files.hold()
-    assert coordinator_status(kit)["run"]["state"] == "at work"  # type: ignore[index]
-    files.let_go()
+    with RunFolder.open(folder):
+        assert coordinator_status(kit)["run"]["state"] == "at work"  # type: ignore[index]
 
 
 def test_the_command_says_it_in_words_and_in_json(hospitals: Federation, kit: Path, tiny: Experiment) -> None:

@@ -366,10 +366,8 @@ def test_a_run_in_use_is_not_resumed_by_a_second_process(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
-    held = RunFolder.open(tmp_path / "run")
-    with pytest.raises(InputError, match="another process"):
+    with RunFolder.open(tmp_path / "run"), pytest.raises(InputError, match="another process"):
         resume(tmp_path / "run", cohort=cohort, device="cpu")
-    held.let_go()
 
 
 def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:

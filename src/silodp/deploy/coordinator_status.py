@@ -163,8 +163,7 @@ def _online(place: Path, settings: CoordinatorSettings, roster: Roster) -> froze
             pass
         from silodp.engines.flower.superlink import online  # takes a second to import
 
-        nodes = {member.name: member.node for member in roster.hospitals}
-        return online(f"127.0.0.1:{settings.port}", place / "ca.crt", nodes)
+        return online(f"127.0.0.1:{settings.port}", place / "ca.crt", roster.nodes)
     except (OSError, InputError):
         return None
 

@@ -51,7 +51,9 @@ def coordinator_view(status: CoordinatorStatus) -> dict[str, Any]:
     view: dict[str, Any] = {"hospitals": _hospitals(hospitals), "tiles": [connected]}
     if run is None:
         return view | {"lead": "No run has begun yet.", "against": "", "budget": "", "charts": []}
-    limit, budget = _limit(run), run["budget"]
+    budget = run["budget"]
+    settings = {name: value for name, value in budget.items() if name != "spent"} if budget else None
+    limit = BudgetSettings.model_validate(settings) if settings else None
     charts, missing = _charts(run, limit)
     return view | {
         "lead": f"«{run['experiment']}» ({run['folder']}) {STATES[run['state']]}."
@@ -82,14 +84,6 @@ def _tiles(run: RunStatus, hospitals: int) -> list[Tile]:
         name = f"{metric(run['headline']).name} on validation images"
         tiles.append((name, shown(last["mean"]), f"mean over {of or 'hospitals'}"))
     return tiles
-
-
-def _limit(run: RunStatus) -> BudgetSettings | None:
-    if (budget := run["budget"]) is None:
-        return None
-    return BudgetSettings(
-        epsilon=budget["epsilon"], delta=budget["delta"], unit=budget["unit"], neighbours=budget["neighbours"]
-    )
 
 
 def _charts(run: RunStatus, limit: BudgetSettings | None) -> tuple[list[Chart], list[str]]:

@@ -99,8 +99,7 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
     roster, log_of = read_roster(place / ROSTER), _logs(place)
-    nodes = {member.name: member.node for member in roster.hospitals}
-    kept = [superlink(superlink_settings(place, settings.port), nodes)]
+    kept = [superlink(superlink_settings(place, settings.port), roster.nodes)]
     if proxy:
         (place / "proxy").mkdir(mode=0o700, exist_ok=True)
         kept.append(start_proxy(place / "nginx.conf", log_of / "proxy.log"))
@@ -132,9 +131,8 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
         f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret",
         ttl=max(patience, deadline),
     )  # fmt: skip
-    nodes = {member.name: member.node for member in roster.hospitals}
     return Coordinator(
-        FlowerTransport(grid, nodes),
+        FlowerTransport(grid, roster.nodes),
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,

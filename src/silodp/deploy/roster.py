@@ -84,6 +84,11 @@ class Roster(Settings):
     def names(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.hospitals)
 
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The public key of each hospital's node, as OpenSSH writes it."""
+        return {member.name: member.node for member in self.hospitals}
+
     def member(self, name: str) -> Member | None:
         return next((member for member in self.hospitals if member.name == name), None)
 

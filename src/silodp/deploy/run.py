@@ -107,8 +107,7 @@ def resume_deployed(
     folder: Path, coordinator: Coordinator, *, device: str = "auto", on_round: OnRound | None = None
 ) -> Result:
     """Goes on after the last finished round; hospitals notice nothing but a pause."""
-    files = RunFolder.open(folder)
-    try:
+    with RunFolder.open(folder) as files:
         experiment = read_experiment(folder)
         path = folder / "deployment" / "agreement.json"
         if not path.exists():
@@ -125,8 +124,6 @@ def resume_deployed(
         result = resume_parts(_parts(public, engine, secret), files, on_round)
         _finish(engine, coordinator, folder)
         return result
-    finally:
-        files.let_go()
 
 
 def deployable(experiment: Experiment) -> Experiment:

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from silodp.deploy.config import read_site
 from silodp.errors import InputError, printable
@@ -88,7 +88,9 @@ def site_status(folder: Path) -> SiteStatus:
     limits, ledger = settings.limits, state / "ledger.jsonl"
     try:
         events = read_ledger(ledger).events if ledger.exists() else []
-        runs = sorted(_runs(state, events), key=lambda run: run["agreed"], reverse=True)
+        places = sorted((state / "runs").glob("*/agreement.json"))
+        runs = [_run(path.parent, events) for path in places]
+        runs.sort(key=lambda run: run["agreed"], reverse=True)
         refusals = read_refusals(state / REFUSALS)
         heard = _heard(state / HEARD)
         running = is_held(ledger)
@@ -127,11 +129,6 @@ def _needs(status: SiteStatus) -> list[str]:
     return needs
 
 
-def _runs(state: Path, events: Sequence[Event]) -> list[SiteRun]:
-    places = sorted((state / "runs").glob("*/agreement.json"))
-    return [_run(path.parent, events) for path in places]
-
-
 def events_of(place: Path, events: Sequence[Event]) -> tuple[Event, ...]:
     """Those of one run, whose plans a file beside its agreement names."""
     path = place / "plans"
@@ -151,7 +148,8 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
     mine = events_of(place, events)
     answered, last = place / "answered", 0
     if answered.exists():
-        header = _first_line(answered)
+        with open(answered, "rb") as file:
+            header = file.readline(_HEADER)
         last = int(parse_json(header)["round"]) if header else 0
     return {
         "run": run,
@@ -194,20 +192,11 @@ def _heard(path: Path) -> Heard | None:
         return None
 
 
-def _first_line(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.readline(_HEADER)
-
-
 @lru_cache(maxsize=64)  # a page asks every other second, and ε changes once a round
 def seen_by(events: tuple[Event, ...], delta: float, shares: int) -> Against:
     """ε against each adversary; `shares`: see `PrivacySettings`. Shared by all who ask: do not change it."""
-    seen = against(events, delta, shares)
-    return {
-        "outside": finite(seen.outside),
-        "coordinator": finite(seen.coordinator),
-        "another_hospital": finite(seen.another_hospital),
-    }
+    seen = vars(against(events, delta, shares))
+    return cast(Against, {adversary: finite(epsilon) for adversary, epsilon in seen.items()})
 
 
 @lru_cache(maxsize=64)

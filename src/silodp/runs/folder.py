@@ -23,11 +23,12 @@ import fcntl
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError, cannot_write, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
@@ -83,37 +84,28 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
         self._ledger: Ledger | None = None
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment) -> RunFolder:
-        """A new folder; one that holds anything is left alone."""
+    @contextmanager
+    def create(cls, path: Path, experiment: Experiment) -> Iterator[RunFolder]:
+        """Yields a new run's folder, locked; refuses one that holds anything."""
         refuse_used(path)
-        folder = cls(path)
-        folder.hold()
-        try:
+        with cls(path)._locked() as folder:
             refuse_used(path)  # another process may have been quicker, and be done already
             (path / "versions.json").unlink(missing_ok=True)  # left by a kill
             folder.note_version(0)
             folder.save_experiment(experiment)  # from now on a run is there
-        except InputError:
-            folder.let_go()
-            raise
-        return folder
+            yield folder
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """A run to go on with; one that has lost its ledger or its checkpoint is never started over."""
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[RunFolder]:
+        """Yields the folder of a run to continue, locked; refuses one without its ledger or checkpoint."""
         read_experiment(path)
-        folder = cls(path)
-        folder.hold()
-        try:
+        with cls(path)._locked() as folder:
             folder.refuse_lost()
-        except InputError:
-            folder.let_go()
-            raise
-        return folder
+            yield folder
 
     def refuse_lost(self) -> None:
         """Releases may have been made where a file is there that is written later than the one lost."""
@@ -131,23 +123,23 @@ class RunFolder:
                 "restore checkpoint.pt, or start a new run in another folder"
             )
 
-    def hold(self) -> None:
+    @contextmanager
+    def _locked(self) -> Iterator[RunFolder]:
+        """Locks the folder for this process until the block ends."""
         private_folder(self.path)
         for file in self.path.iterdir():  # of an earlier version, or copied here
             if file.is_file() and not file.is_symlink():
                 file.chmod(0o600)
-        self._lock = private_open(self.path / ".lock", "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{self.path}: another process is running this run; wait for it") from None
-
-    def let_go(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        with private_open(self.path / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"{self.path}: another process is running this run; wait for it") from None
+            try:
+                yield self
+            finally:
+                if self._ledger is not None:
+                    self._ledger.close()
 
     def save_experiment(self, experiment: Experiment) -> None:
         write_atomically(self.path / "experiment.toml", experiment.to_toml().encode())
@@ -177,7 +169,7 @@ class RunFolder:
         return self.path / "hospitals"
 
     def ledger(self) -> Ledger:
-        """For the one writer, until `let_go`; `read_ledger` is for readers."""
+        """The ledger, to write; closed when the folder is unlocked. `read_ledger` is for readers."""
         self._ledger = Ledger(self.path / "ledger.jsonl")
         return self._ledger
 

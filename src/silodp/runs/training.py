@@ -75,14 +75,11 @@ def train_parts(
     run = _Run(parts)
     for line in parts.warnings(asked):
         log.warning(line)
-    folder = RunFolder.create(path, run.experiment)
-    try:
+    with RunFolder.create(path, run.experiment) as folder:
         ledger = folder.ledger()
         prepare()
         run.save(folder, ledger)
         return run.finish(folder, ledger, on_round)
-    finally:
-        folder.let_go()
 
 
 def resume(
@@ -98,14 +95,11 @@ def resume(
         on_round: called with each further line of metrics.jsonl.
         own: see `Own`.
     """
-    files = RunFolder.open(Path(folder))
-    try:
+    with RunFolder.open(Path(folder)) as files:
         experiment = read_experiment(files.path)
         parts = build(experiment if rounds is None else experiment.change(rounds=rounds), **own)
         with closing(parts.engine):
             return resume_parts(parts, files, on_round)
-    finally:
-        files.let_go()
 
 
 def resume_parts(parts: ServerParts, files: RunFolder, on_round: OnRound | None = None) -> Result:

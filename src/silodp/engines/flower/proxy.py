@@ -45,46 +45,17 @@ def nginx_config(
     for path in (server_cert, server_key, ca, folder):
         if re.search(r'["\\$\x00-\x1f]', str(path)):
             raise InputError(f"{short(str(path))}: nginx cannot be given this path; use letters and digits")
-    temporary = "".join(
-        f'    {kind}_temp_path "{folder}/{kind}";\n'
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    paths = "".join(
-        f"        location = /v1/fleet/{name} {{ proxy_pass https://superlink/v1/fleet/{name}; }}\n"
-        for name in FLEET_PATHS
-    )  # with the path once more: otherwise it would be passed on as it was written, %2e%2e and all
-    return f"""\
-daemon off;
-worker_processes 1;
-pid "{folder}/nginx.pid";
-error_log stderr warn;
-events {{ worker_connections 512; }}
-http {{
-    access_log off;
-    server_tokens off;
-{temporary}\
-    client_max_body_size 16m;  # a piece of a message has 5 MiB
-    limit_conn_zone $binary_remote_addr zone=callers:1m;
-    upstream superlink {{ server {upstream}; keepalive 16; keepalive_timeout 3s; }}  # the SuperLink's: 5 s
-    server {{
-        listen {listen} ssl;
-        ssl_certificate "{server_cert}";
-        ssl_certificate_key "{server_key}";
-        ssl_protocols TLSv1.2 TLSv1.3;
-        limit_conn callers 64;
-        proxy_http_version 1.1;
-        proxy_set_header Connection "";
-        proxy_request_buffering off;
-        proxy_buffering off;
-        proxy_read_timeout 120s;
-        proxy_ssl_trusted_certificate "{ca}";
-        proxy_ssl_verify on;
-        proxy_ssl_name localhost;
-        location / {{ return 403; }}
-{paths}\
-    }}
-}}
-"""
+    from jinja2 import StrictUndefined, Template
+
+    template = Template(
+        (Path(__file__).parent / "nginx.conf").read_text(encoding="utf-8"),
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    config: str = template.render(
+        listen=listen, server_cert=server_cert, server_key=server_key, upstream=upstream, ca=ca,
+        folder=folder, paths=FLEET_PATHS,
+    )  # fmt: skip
+    return config
 
 
 def proxy(config: Path, log_file: Path) -> Supervisor:
