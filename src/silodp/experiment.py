@@ -15,14 +15,14 @@ from silodp.changes import drop_other_rules, pairs_of, parse_change, put
 from silodp.clipping import ClippingRule, QuantileClipping
 from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.synthetic_mri import SyntheticMri
-from silodp.compatibility import refuse_what_does_not_fit
+from silodp.compatibility import refuse_incompatible
 from silodp.errors import InputError, did_you_mean
 from silodp.files import read_text
 from silodp.intermediary import ClosedForm, IntermediaryRule
 from silodp.local.optimizers import Adam, LocalSettings
 from silodp.models.kinds import ModelSettings, UNetModel
 from silodp.participation import Everyone, ParticipationRule
-from silodp.refusals import first_sentence
+from silodp.refusals import describe_error
 from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
@@ -96,7 +96,7 @@ class Experiment(Settings):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise InputError(first_sentence(error, Experiment)) from None
+            raise InputError(describe_error(error, Experiment)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -117,7 +117,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        refuse_what_does_not_fit(self)
+        refuse_incompatible(self)
         return self
 
     @property

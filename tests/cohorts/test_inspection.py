@@ -91,7 +91,7 @@ def test_hospitals_are_simulated_where_the_files_name_none_and_nobody_says_how_m
     )  # 12 patients of two images; four each would be train, validation and test with few to train on
     assert findings.is_clean
     assert findings.settings.hospitals == 3
-    assert "the files name no hospital: 3 are simulated; choose with --set hospitals=…" in findings.notes
+    assert "the files name no hospital: 3 are simulated; change that with --set hospitals=…" in findings.notes
     assert found(tmp_path / "a.npz", hospitals=2).settings.hospitals == 2
 
 

@@ -140,7 +140,7 @@ def test_places_that_do_not_do(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o711
     (folder / "s").mkdir(mode=0o700)
     (folder / "s/site").write_text("a file")
-    with pytest.raises(InputError, match="is no socket"):
+    with pytest.raises(InputError, match="is not a socket"):
         serve(folder / "s/site", lambda question: question, {0}, stop)
 
 

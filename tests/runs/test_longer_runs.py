@@ -150,10 +150,10 @@ def test_fewer_rounds_than_are_released_are_refused(
 
 
 STEPS: list[tuple[type, str]] = [
-    (RunFolder, "drop_results"),
+    (RunFolder, "remove_results"),
     (RunFolder, "save_experiment"),
     (RunFolder, "save_checkpoint"),
-    (RunFolder, "keep_metrics"),
+    (RunFolder, "truncate_metrics"),
 ]
 
 

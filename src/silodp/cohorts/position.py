@@ -1,6 +1,6 @@
-"""How well a slice's position in its scan predicts its class: what a classifier has to beat.
+"""How well a slice's position in its scan predicts its class: a baseline for classifiers.
 
-Lesions are not found at all heights alike, so a network may learn where a slice is and not what it shows.
+Lesions are more frequent at some heights, so a network may learn a slice's position instead of its content.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def position_auc(
     placement: Placement,
     patients: Sequence[Hashable | None],
 ) -> float | None:
-    """The test AUC of a guess by position alone, as a model's is taken: the mean over hospitals.
+    """The test AUC of a prediction from position alone: the mean over hospitals, as for a model.
 
-    The guess is the share of class 1 among training images of all hospitals at like positions: as they stand
-    in the files, or relative to the patient's other slices, whichever does better on the validation images.
+    The prediction is the share of class 1 among all training images at similar positions: as in the files, or
+    relative to the patient's other slices, whichever does better on the validation images.
 
     Args:
         positions: (n,) of the slices; NaN where unknown.
         labels: (n,) classes.
         placement: hospital and part of each image.
-        patients: (n,) whose slice it is; None where unknown.
+        patients: (n,) ids; None where unknown.
 
     Returns:
         None unless all positions and patients are known, there are two classes, and both are among the test
@@ -69,7 +69,7 @@ def _relative(positions: Array, hospital: NDArray[np.int64], patients: Sequence[
 
 
 def _rates(numbers: Array, truth: NDArray[np.bool_], train: NDArray[np.bool_]) -> Array:
-    """For each image the share of class 1 in its bin of training images, drawn towards the overall share."""
+    """For each image the share of class 1 in its bin of training images, shrunk towards the overall share."""
     edges = np.unique(np.quantile(numbers[train], np.arange(1, BINS) / BINS))
     bins = np.searchsorted(edges, numbers, side="right")
     images = np.bincount(bins[train], minlength=len(edges) + 1)

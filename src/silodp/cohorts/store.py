@@ -1,12 +1,12 @@
-"""Decoded once: a folder with every image of a cohort, memory-mapped, ready to be sliced.
+"""A store: a folder with all decoded images of a cohort, memory-mapped.
 
-    store.json     what it is: rows, classes, the hash of every file it was made from, what could not be used
+    store.json     rows, classes, the hash of every file it was made from, what could not be used
     images.bin     (n, channels, height, width), bytes or half precision
     targets.bin    (n,) classes or (n, masks, height, width)
 
-The cache is a folder of such stores, each named by the content of its files and by the form of its images.
-`seen/` remembers which store a list of files led to, by their sizes and times of change, so that unchanged
-files are not even opened.
+The cache is a folder of such stores, each named by a hash of its files' content and of the settings that
+decide the form of its images. `seen/` maps files, by size and time of change, to a store, so that unchanged
+files are not opened.
 """
 
 from __future__ import annotations
@@ -46,16 +46,20 @@ from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
 from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
 
-FORMAT = 2  # one more whenever the same files would give other images
-# What decides how a store looks.
+FORMAT = 2  # raised when the same files would give other images
+# The settings that a store depends on.
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "mask_threshold", "with_mask_only", "fit"}
-UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # what a kill leaves in a store's folder
-ABANDONED = 24 * 3600  # seconds after which an unfinished store is nobody's any more
+UNFINISHED = {
+    "images.bin",
+    "targets.bin",
+    "store.json.part",
+}  # what a killed process leaves in a store's folder
+ABANDONED = 24 * 3600  # seconds after which an unfinished store is removed
 
 
 @dataclass(frozen=True)
 class Store:
-    """Decoded images with all that is known about them; see the module for the files."""
+    """An open store; see the module for its files."""
 
     folder: Path
     kind: str
@@ -79,7 +83,7 @@ class Store:
 def cached_store(
     catalogue: Catalogue, settings: FileCohort, cache: Path, on_read: OnRead | None = None
 ) -> Store:
-    """The store of these files in this form, from the cache or decoded into it."""
+    """Returns the store of these files, from the cache or decoded into it."""
     try:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are patients' images
     except OSError as error:
@@ -92,7 +96,7 @@ def cached_store(
         if not can_now_be_read(store.problems, catalogue, settings):
             return store
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # new, or damaged: decode
+        pass  # new or damaged
     sweep(cache)
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
     try:
@@ -109,7 +113,7 @@ def cached_store(
 
 
 def _put(new: Path, place: Path) -> None:
-    """Puts a store into its place, unless the same is there already, perhaps by another process."""
+    """Renames a new store to its place, unless another process has put one there that is as complete."""
     with (place.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -124,7 +128,7 @@ def _put(new: Path, place: Path) -> None:
 def build_store(
     catalogue: Catalogue, settings: FileCohort, folder: Path, on_read: OnRead | None = None
 ) -> dict[str, str]:
-    """Decodes every scan, in their order, on all cores; what cannot be read is noted, not fatal.
+    """Decodes every scan into `folder`, in order, on all cores; what cannot be read becomes a problem.
 
     Returns:
         The hash of every file.
@@ -180,7 +184,7 @@ def build_store(
 
 
 def open_store(folder: Path) -> Store:
-    """A store on disk, its arrays mapped and not read."""
+    """Opens a store; its arrays are memory-mapped. InputError where it is damaged."""
     try:
         known = read_description(read_plain(folder / "store.json"), FORMAT)
         images = _mapped(folder, "images", known.images, (0, 1, 1, 1))
@@ -211,7 +215,7 @@ def open_store(folder: Path) -> Store:
 
 
 def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int, ...]) -> NDArray[Any]:
-    """An array's file, which must have the size that was declared: past its end there is nothing to map."""
+    """Maps an array's file, which must have exactly the declared size."""
     if known is None or not known.shape[0]:
         return np.zeros(empty, np.uint8)
     path, wanted = folder / f"{name}.bin", math.prod(known.shape) * np.dtype(known.dtype).itemsize
@@ -222,8 +226,7 @@ def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int,
 
 
 def _named_values(catalogue: Catalogue, scan: Scan, found: Shaped) -> Iterator[tuple[str, frozenset[float]]]:
-    """What the files of a scan's masks held, by the hospital that they name, and by mask where each has a
-    file."""
+    """Yields the values in a scan's masks, by hospital, and by mask where each has a file."""
     for number, values in enumerate(found.mask_values):
         mask = catalogue.classes[number] if len(found.mask_values) > 1 else None
         yield ", ".join(filter(None, (scan.hospital, mask))), values
@@ -239,7 +242,7 @@ def _misfit(found: Shaped, images: NDArray[Any], targets: NDArray[Any]) -> str |
 
 
 def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path], Any]) -> list[Any]:
-    """Everything that decides what a store holds."""
+    """Everything that the content of a store depends on."""
     return [
         FORMAT,
         catalogue.kind,
@@ -263,7 +266,7 @@ def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
 
 
 def sweep(cache: Path) -> None:
-    """Removes what a kill left behind in a cache, but nothing that another process is decoding now."""
+    """Removes what killed processes left in a cache, but not what others are decoding now."""
     for left in cache.glob(".part-*"):
         with contextlib.suppress(FileNotFoundError):  # whoever made it may just have finished
             if time.time() - left.stat().st_mtime > ABANDONED:

@@ -1,7 +1,7 @@
 """What a coordinator and the hospitals agree on before round one: a file that all of them sign.
 
-A site takes nothing in it on trust: from the experiment and the public facts it derives the model, the
-mechanism and the price by itself, and holds all of it against the limits that its own people have set.
+A site does not trust it: it derives the model, the mechanism and ε itself, from the experiment and the public
+facts, and checks them against the agreement and its own limits (`checks.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Resolved = TypeVar("Resolved", bound=Experiment)
 
 @dataclass(frozen=True)
 class Agreement:
-    """One run, as everybody signs it.
+    """A run as all parties sign it.
 
     Attributes:
         run: its number, 128 random bits in hex.
@@ -45,8 +45,9 @@ class Agreement:
         facts: of the hospitals, in their order.
         keys: fingerprint of each hospital's signing key.
         model: what the parameters mean, see `FlatModel.identity`.
-        parameters: d, how many numbers train.
-        epsilon: what all rounds cost a hospital, at `delta`; infinite without noise.
+        parameters: d, the number of trainable parameters.
+        epsilon: of all rounds, for a hospital, at `delta`; infinite without noise.
+        delta: of that ε.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -61,7 +62,7 @@ class Agreement:
     delta: float
 
     def to_bytes(self) -> bytes:
-        """JSON; the same agreement has the same bytes."""
+        """Serialises it as JSON; the same agreement gives the same bytes."""
         fields = {**vars(self), "facts": [one.to_dict() for one in self.facts], "keys": dict(self.keys)}
         fields["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else None
         return (json.dumps({"format": FORMAT, **fields}, indent=1, sort_keys=True) + "\n").encode()
@@ -89,11 +90,11 @@ class Agreement:
         try:
             return Experiment(**tomllib.loads(self.experiment))
         except ValueError as error:
-            raise InputError(f"agreement: its experiment is no TOML ({error})") from None
+            raise InputError(f"agreement: its experiment is not valid TOML ({error})") from None
 
 
 def portable(experiment: Resolved) -> Resolved:
-    """The experiment with its start by name: where the file lies differs from machine to machine."""
+    """The experiment with the name of its start file instead of a path of this machine."""
     start = experiment.model.start
     if start is None or Path(start).name == start:
         return experiment
@@ -101,11 +102,11 @@ def portable(experiment: Resolved) -> Resolved:
 
 
 def with_start_in(folder: Path, experiment: Experiment) -> Experiment:
-    """The experiment with its start where it lies here: among those of the package, else in `folder`."""
+    """The experiment with the path of its start file here: the package's own, or one in `folder`."""
     start = experiment.model.start
     if start is None or start in carried_starts():
         return experiment
-    if Path(start).name != start or Path(start).suffix != ".safetensors":  # no other file is looked at
+    if Path(start).name != start or Path(start).suffix != ".safetensors":  # no other file is opened
         raise InputError(f"model.start = {short(start)}: a start is the package's own, or NAME.safetensors")
     path = folder / start
     if not path.is_file():
@@ -114,7 +115,7 @@ def with_start_in(folder: Path, experiment: Experiment) -> Experiment:
 
 
 def refuse_undeployable(experiment: Experiment) -> None:
-    """What only works where all hospitals are in one process."""
+    """Refuses settings that only work where all hospitals are in one process."""
     refuse_norm_readers(experiment, "do not leave a hospital; choose another rule for a deployment")
     if experiment.participation.members is not None:
         raise InputError(
@@ -122,7 +123,7 @@ def refuse_undeployable(experiment: Experiment) -> None:
             "roster trains; leave it out"
         )
     if experiment.diagnostics:
-        raise InputError("diagnostics = true: un-noised figures do not leave a hospital; set it to false")
+        raise InputError("diagnostics = true: un-noised statistics do not leave a hospital; set it to false")
     if experiment.checkpoint_every != 1:
         raise InputError(
             f"checkpoint_every = {experiment.checkpoint_every}: sites answer a round once; set it to 1"
@@ -132,7 +133,7 @@ def refuse_undeployable(experiment: Experiment) -> None:
 def planned_events(
     experiment: ResolvedExperiment, facts: Sequence[HospitalFacts], mechanism: Mechanism, parameters: int
 ) -> list[Event]:
-    """Everything that all rounds will release, v and z as they are fixed before round one."""
+    """The events of all rounds, with v and z as they are fixed before round one."""
     members = experiment.participation.training(facts)
     room = {one.name: one.most_intermediaries for one in members}
     v, _ = first_intermediaries(experiment, parameters, mechanism.expected_hospitals, room)
@@ -147,14 +148,14 @@ def planned_events(
 def derive_agreed(
     agreement: Agreement, experiment: Experiment, starts: Path, device: torch.device
 ) -> tuple[Public, list[Event]]:
-    """What follows from an agreement's experiment and facts, and all events of its rounds.
+    """Derives a run from its agreement: what is public, and the events of all rounds.
 
-    Guarantee: its settings, its model and start, and its price came out here as the agreement says them;
-    else InputError.
+    Guarantee: settings, model, start and ε, derived here, are those of the agreement; else InputError.
 
     Args:
-        experiment: of the agreement.
-        starts: where a start lies that is not the package's own.
+        agreement: to check.
+        experiment: the agreement's.
+        starts: folder of start files that are not part of the package.
         device: for the model.
     """
     public = derive(with_origin(with_start_in(starts, experiment)), agreement.facts, device)

@@ -19,29 +19,35 @@ from silodp.privacy.events import Event
 from silodp.runs.parts import Public
 from silodp.server_optimizers import DP2_EPSILON
 
-SMALLEST_BOUND = 1e-20  # of a C: far below, products of single-precision numbers are no longer exact enough
+SMALLEST_BOUND = 1e-20  # of C; far below it single precision is not exact enough
 
 
-def of_one_site(events: Sequence[Event], plan: str = "") -> list[Event]:
-    """Events as a hospital counts them: it knows when it took part, and each plan apart from all others."""
+def as_counted_by_site(events: Sequence[Event], plan: str = "") -> list[Event]:
+    """Events as a hospital counts them: it knows when it took part, and plans do not share events.
+
+    Args:
+        events: of one or more rounds.
+        plan: the digest that replaces theirs; default: they keep it.
+    """
     return [
         replace(event, participation="all", sampling_rate=1.0, digest=plan or event.digest)
         for event in events
     ]
 
 
-def refuse_over_limits(
+def refuse_releases_beyond_limits(
     limits: Limits,
     before: Sequence[Event],
     new: Sequence[Event],
     delta: float,
 ) -> None:
-    """Refuses what a site's own people have not allowed.
+    """Refuses releases that the limits do not allow.
 
     Args:
-        before: what stands in the site's ledger.
-        new: what is asked for now, as `of_one_site` has it.
-        delta: where the limits name none.
+        limits: of the hospital.
+        before: events in the site's ledger.
+        new: events to be added, from `as_counted_by_site`.
+        delta: used where the limits name no δ.
     """
     own_delta = limits.delta or delta
     if limits.delta is None and delta > LARGEST_DELTA:
@@ -75,8 +81,8 @@ def refuse_over_limits(
         )
 
 
-def refuse_before_deriving(limits: Limits, agreement: Agreement, experiment: Experiment) -> None:
-    """What is refused at a glance: nothing is built for it."""
+def refuse_run_beyond_limits(limits: Limits, agreement: Agreement, experiment: Experiment) -> None:
+    """Refuses a run that the limits exclude whatever it releases, before a model is built for it."""
     names = [one.name for one in agreement.facts]
     if len(set(names)) < len(names):
         raise InputError("agreement: it names a hospital twice")
@@ -95,13 +101,16 @@ def refuse_before_deriving(limits: Limits, agreement: Agreement, experiment: Exp
         )
 
 
-def refuse_near(limits: Limits, events: Sequence[Event], delta: float, shares: int) -> None:
-    """Where noise is shared the coordinator sees single contributions, with one share each.
+def refuse_coordinator_epsilon(limits: Limits, events: Sequence[Event], delta: float, shares: int) -> None:
+    """Refuses shared noise that protects too little against the coordinator.
+
+    The coordinator sees single contributions, each with one share of the noise.
 
     Args:
+        limits: of the hospital.
         events: of all rounds.
         delta: the agreement's.
-        shares: with how many hospitals' shares the noise is full; 0: the server adds it all.
+        shares: how many hospitals' shares make up the full noise; 0: the server adds all of it.
     """
     most = limits.coordinator_epsilon
     if most is not None and shares and (seen := against(events, delta, shares).coordinator) > most:
@@ -111,8 +120,8 @@ def refuse_near(limits: Limits, events: Sequence[Event], delta: float, shares: i
         )
 
 
-def _refuse_other_bound(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
-    """C is what the rule can have come to by this round."""
+def _refuse_other_clip_bound(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
+    """Refuses a C that the agreed rule cannot have reached by this round."""
     assert plan.clip_bound is not None, "no plan on the wire is without"
     low, high = experiment.clipping.reach(plan.round)
     if plan.clip_bound < SMALLEST_BOUND or not low * (1 - 1e-6) <= plan.clip_bound <= high * (1 + 1e-6):
@@ -120,8 +129,8 @@ def _refuse_other_bound(plan: RoundPlan, experiment: ResolvedExperiment) -> None
         raise InputError(f"plan: C = {plan.clip_bound:g}, and {agreed} was agreed on")
 
 
-def _refuse_other_map(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
-    """Updates travel in the scale that the agreed optimizer gives them, and in no other."""
+def _refuse_other_update_map(plan: RoundPlan, experiment: ResolvedExperiment) -> None:
+    """Refuses a scale of updates that the agreed optimizer does not use in this round."""
     scale, rule = plan.update_map, experiment.server
     fits = scale.per_step == rule.per_step
     fits &= (scale.divisor is not None) == rule.preconditions(plan.round)
@@ -149,12 +158,12 @@ def refuse_other_plan(plan: RoundPlan, agreement: Agreement, public: Public, int
         raise InputError(f"plan: round {plan.round}, and {experiment.rounds} were agreed on")
     if plan.intermediaries != intermediaries:
         raise InputError(f"plan: v = {plan.intermediaries}, and {intermediaries} was agreed on")
-    _refuse_other_bound(plan, experiment)
-    _refuse_other_map(plan, experiment)
+    _refuse_other_clip_bound(plan, experiment)
+    _refuse_other_update_map(plan, experiment)
     if plan.round == 1 and not torch.allclose(
         plan.parameters, public.model.values.cpu(), rtol=1e-4, atol=1e-6
     ):
         raise InputError("plan: round 1 begins with other parameters than were agreed on")
     expected = public.mechanism.events(plan.round, plan.intermediaries, plan.clip_bound, False)
     if plan.events != expected:
-        raise InputError("plan: what it would release, or the noise on it, is not what was agreed on")
+        raise InputError("plan: its releases, or the noise on them, are not what was agreed on")

@@ -1,9 +1,9 @@
-"""Keys, in the forms that OpenSSL and OpenSSH read: who signs what, and whom the SuperLink lets in.
+"""Keys, in formats of OpenSSL and OpenSSH: for signatures, and for connections to the SuperLink.
 
     signing.key    Ed25519, PKCS8 in PEM   signs plans (coordinator), contributions and statements (hospital)
-    node.key       EC P-384, OpenSSH       opens a hospital's connection to the SuperLink, and nothing else
+    node.key       EC P-384, OpenSSH       authenticates a hospital's connection to the SuperLink only
 
-A private key is written once, for its owner alone (0600), and never over a file that is there.
+A private key is written with mode 0600, and never over an existing file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from silodp.deploy.folders import put
+from silodp.deploy.folders import write_new
 from silodp.errors import InputError, short
 from silodp.files import read_plain
 
@@ -46,13 +46,13 @@ def new_signing_key() -> Ed25519PrivateKey:
 
 
 def new_node_key() -> EllipticCurvePrivateKey:
-    """EC on P-384: Flower takes NIST curves only."""
+    """A key on P-384, since Flower accepts NIST curves only."""
     return generate_private_key(SECP384R1())
 
 
 def write_private(path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> None:
     """Writes a new file: PKCS8 in PEM, without a password; mode 0600, on disk when this returns."""
-    put(path, private_pem(key), 0o600)
+    write_new(path, private_pem(key), 0o600)
 
 
 def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
@@ -61,7 +61,7 @@ def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
 
 def write_node_key(path: Path, key: EllipticCurvePrivateKey) -> None:
     """As `write_private`, but in OpenSSH's format, which Flower requires."""
-    put(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+    write_new(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
 
 
 def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
@@ -80,11 +80,12 @@ def fingerprint(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
 
 
 def read_signing_key(path: Path, option: str = "", way_out: str = FROM_THE_KIT) -> Ed25519PrivateKey:
-    """An Ed25519 key; its password, if it has one, is in the environment.
+    """Reads an Ed25519 private key; its password, if any, is in the environment.
 
     Args:
-        option: of the command line, that the key was given with; for errors.
-        way_out: where such a key comes from; for errors.
+        path: of the key.
+        option: of the command line that named it, for errors.
+        way_out: where such a key comes from, for errors.
     """
     said = f"{option} {path}".strip()
     content = _read(path, said, way_out)
@@ -107,7 +108,7 @@ def read_signing_key(path: Path, option: str = "", way_out: str = FROM_THE_KIT) 
 
 
 def read_public_key(source: Path | bytes, option: str = "", way_out: str = FROM_THE_KIT) -> Ed25519PublicKey:
-    """An Ed25519 public key in PEM, from a file or as its content; arguments as in `read_signing_key`."""
+    """Reads an Ed25519 public key in PEM, from a file or its content; arguments as in `read_signing_key`."""
     if isinstance(source, bytes):
         said, content = option or "public key", source
     else:
@@ -123,7 +124,7 @@ def read_public_key(source: Path | bytes, option: str = "", way_out: str = FROM_
 
 
 def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticCurvePublicKey:
-    """Of "ecdsa-sha2-nistp384 AAAA… comment"; certificates and other kinds of keys are refused."""
+    """Reads "ecdsa-sha2-nistp384 AAAA… comment"; refuses certificates and other kinds of keys."""
     content = text.encode() if isinstance(text, str) else text
     said = f"{said} = {short(content.decode(errors='replace').strip()[:30])}"  # never all of a private key
     way_out = "put the text of the hospital's node.pub there"
@@ -139,7 +140,7 @@ def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticC
 
 
 def verified(text: object, key: Ed25519PublicKey, content: bytes, refusal: str) -> bytes:
-    """The signature that `text` has in hex, if `key` made it under `content`; else InputError(refusal)."""
+    """Decodes a signature in hex and verifies that `key` signed `content`; else InputError(refusal)."""
     try:
         signature = bytes.fromhex(str(text))
         key.verify(signature, content)

@@ -27,14 +27,14 @@ ASKED = {
 }
 STATES = {
     "at work": "is training",
-    "interrupted": "stands still: no process is at work on it",
+    "interrupted": "is interrupted: no process is running it",
     "finished": "is finished",
     "stopped": "was ended by its budget",
 }
 
 
 def when(seconds: float | None) -> str:
-    """A moment as people write it, in this machine's time."""
+    """Formats a time in this machine's time zone; "–" for None."""
     try:
         return "–" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):
@@ -87,7 +87,7 @@ def _tiles(run: RunStatus, hospitals: int) -> list[Tile]:
 
 
 def _charts(run: RunStatus, limit: BudgetSettings | None) -> tuple[list[Chart], list[str]]:
-    """The metric and both ε over rounds; a sentence for a curve that cannot be drawn."""
+    """Charts of the metric and both ε over rounds, and a sentence for each that cannot be drawn."""
     rounds = run["by_round"]
     if not rounds:
         return [], []

@@ -36,8 +36,8 @@ from silodp.runs.fitting import (
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
-    started,
     trained_network,
+    with_start_values,
 )
 from silodp.runs.parts import Parts, Public
 from silodp.runs.threads import threads
@@ -96,15 +96,15 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
     with threads(experiment.threads):  # of another number, PyTorch would wake some that are not asked again
-        return _put_together(experiment, own)
+        return _build(experiment, own)
 
 
-def _put_together(experiment: Experiment, own: Own) -> Parts:
+def _build(experiment: Experiment, own: Own) -> Parts:
     cohort, model = own.get("cohort"), own.get("model")
     refuse_other_kinds(experiment, cohort, model)
     device = own.get("device", "auto")
     place = device_named(device)
-    experiment = with_origin(_as_given(experiment, own))
+    experiment = with_origin(_with_given_objects(experiment, own))
     chosen = _engine_named(own.get("engine"))
     if not callable(chosen):
         experiment = chosen.prepared(experiment)
@@ -153,7 +153,7 @@ def derive(
     )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
-        network = started(network, resolved.model)
+        network = with_start_values(network, resolved.model)
     else:
         network = network_of_facts(resolved, facts)
     flat = FlatModel(network, place)
@@ -264,7 +264,7 @@ def _engine_named(engine: EngineOf | Cluster | str | None) -> EngineOf | Cluster
     return engine
 
 
-def _as_given(experiment: Experiment, own: Own) -> Experiment:
+def _with_given_objects(experiment: Experiment, own: Own) -> Experiment:
     """The experiment, saying of each object that was given what it can: a rule's settings, or «custom»."""
     changes: dict[str, Any] = {}
     for kind in (ClippingRule, IntermediaryRule):

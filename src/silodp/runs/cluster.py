@@ -20,7 +20,6 @@ from torch import Tensor
 
 from silodp.cohorts import Cohort
 from silodp.compatibility import refuse_norm_readers
-from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.flower.simulation import (
     Simulation,
     SimulationSettings,
@@ -28,6 +27,7 @@ from silodp.engines.flower.simulation import (
     refuse_unreachable_ray,
     refuse_without_ray,
 )
+from silodp.engines.scores import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport
 from silodp.errors import InputError
 from silodp.experiment import RULES, Experiment, ResolvedExperiment

@@ -22,7 +22,7 @@ import torch
 
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.cohort import Examples, HospitalData
-from silodp.engines.figures import parameters_from, scores_to_bytes
+from silodp.engines.scores import parameters_from, scores_to_bytes
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.facts import facts_of

@@ -34,13 +34,13 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     """The network that the experiment names, for this cohort, as it begins; only what trains is free."""
-    return started(_empty_network(experiment, cohort), experiment.model)
+    return with_start_values(_empty_network(experiment, cohort), experiment.model)
 
 
 def network_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> nn.Module:
     """The same, for hospitals of which no more than the facts is known."""
     network = network_for(experiment, facts[0].shape[0], outputs_of_facts(experiment, facts))
-    return started(network, experiment.model)
+    return with_start_values(network, experiment.model)
 
 
 def outputs_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> int:
@@ -53,7 +53,7 @@ def _empty_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     return network_for(experiment, channels, outputs(experiment, cohort))
 
 
-def started(network: nn.Module, settings: ModelSettings) -> nn.Module:
+def with_start_values(network: nn.Module, settings: ModelSettings) -> nn.Module:
     """The network itself, with the values of the start that the settings name, where they name one."""
     if settings.start is not None:
         begin_with(network, read_start(settings.start), new_head=settings.start_head == "new")

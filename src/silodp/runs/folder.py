@@ -94,7 +94,7 @@ class RunFolder:
         with cls(path)._locked() as folder:
             refuse_used(path)  # another process may have been quicker, and be done already
             (path / "versions.json").unlink(missing_ok=True)  # left by a kill
-            folder.note_version(0)
+            folder.record_version(0)
             folder.save_experiment(experiment)  # from now on a run is there
             yield folder
 
@@ -104,10 +104,10 @@ class RunFolder:
         """Yields the folder of a run to continue, locked; refuses one without its ledger or checkpoint."""
         read_experiment(path)
         with cls(path)._locked() as folder:
-            folder.refuse_lost()
+            folder.refuse_lost_files()
             yield folder
 
-    def refuse_lost(self) -> None:
+    def refuse_lost_files(self) -> None:
         """Releases may have been made where a file is there that is written later than the one lost."""
         ledger = self.path / "ledger.jsonl"
         if (self.path / "checkpoint.pt").exists():
@@ -144,7 +144,7 @@ class RunFolder:
     def save_experiment(self, experiment: Experiment) -> None:
         write_atomically(self.path / "experiment.toml", experiment.to_toml().encode())
 
-    def note_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
+    def record_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
         """Writes down what is at work from here on; the versions before and now, where they differ."""
         import torch
 
@@ -158,7 +158,7 @@ class RunFolder:
         write_atomically(path, (to_json({"versions": [*known, now]}, indent=2) + "\n").encode())
         return (known[-1], now) if known else None
 
-    def drop_results(self) -> None:
+    def remove_results(self) -> None:
         """Of a run that goes on: what it writes at its end is written anew then."""
         for name in reversed(_RESULTS):
             (self.path / name).unlink(missing_ok=True)
@@ -198,7 +198,7 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(path, error) from None
 
-    def keep_metrics(self, rounds: int) -> None:
+    def truncate_metrics(self, rounds: int) -> None:
         """Forgets rounds after the checkpoint: they will be done again."""
         both = zip(self._lines(), self.metrics(), strict=True)
         kept = [line for line, record in both if record["round"] <= rounds]

@@ -13,11 +13,11 @@ from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Reading, read_ledger
+from silodp.runs.consistency import RunFiles, conflicts, read_run_files
 from silodp.runs.folder import read_experiment, refuse_other_format
 from silodp.runs.places import runs_in
 from silodp.runs.record import epsilon_record
 from silodp.runs.schema import EpsilonRecord
-from silodp.runs.traces import Traces, conflicts, read_traces
 from silodp.tasks import task_named
 
 State = Literal["finished", "stopped", "unfinished", "damaged", "other-format"]
@@ -79,7 +79,7 @@ def _listed(folder: Path) -> Listed:
         return Listed(folder, when, "damaged", str(error))
     try:
         experiment = read_experiment(folder)
-        traces = read_traces(folder)  # before the ledger, which only grows
+        traces = read_run_files(folder)  # before the ledger, which only grows
         ledger = folder / "ledger.jsonl"
         reading = read_ledger(ledger) if ledger.exists() else Reading([], [], 0, False)
         problems = conflicts(traces, reading.events, reading.chains)
@@ -93,7 +93,7 @@ def _read(
     folder: Path,
     when: datetime,
     experiment: ResolvedExperiment,
-    traces: Traces,
+    traces: RunFiles,
     ledger: Reading,
     problem: str,
 ) -> Listed:
@@ -114,7 +114,7 @@ def _read(
     )  # fmt: skip
 
 
-def _epsilon(experiment: ResolvedExperiment, traces: Traces, ledger: Reading) -> EpsilonRecord | None:
+def _epsilon(experiment: ResolvedExperiment, traces: RunFiles, ledger: Reading) -> EpsilonRecord | None:
     """What the files say, where that is of the whole ledger; else it is counted again."""
     if not ledger.events:
         return None

@@ -19,10 +19,10 @@ from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
 from silodp.releases import build_budget, releases_of
+from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile, EpsilonRecord
-from silodp.runs.traces import conflicts, read_traces
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Statement:
 def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
     """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
     experiment = read_experiment(folder)
-    traces = read_traces(folder)  # before the ledger, which only grows: a run at work is never ahead of it
+    traces = read_run_files(folder)  # before the ledger, which only grows: a run at work is never ahead of it
     path = folder / "ledger.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: the ledger is missing; restore the file")

@@ -16,6 +16,7 @@ from silodp.experiment import Experiment
 from silodp.federation import State
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, build
+from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import ServerParts
@@ -28,7 +29,6 @@ from silodp.runs.result import Result, epsilon_of, write_result
 from silodp.runs.resuming import refuse_another, refuse_length
 from silodp.runs.schema import CohortInShort, RoundRecord
 from silodp.runs.threads import threads
-from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
 
 log = logging.getLogger("silodp")
@@ -159,7 +159,7 @@ class _Run:
             self.state = State(**checkpoint["state"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
             longer = checkpoint["over"] and not self._is_over
-        if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
+        if problems := conflicts(read_run_files(folder.path), ledger.events, ledger.chains):
             raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
         before = read_experiment(folder.path).rounds
         refuse_length(folder.path, self.experiment, before, self.state, ledger.events, longer)
@@ -168,13 +168,13 @@ class _Run:
         ledger.repair()
         if longer:  # a kill from here on leaves a run that `resume` finishes, at the old length or the new
             self.state.draws = draws  # the secret went at the end; the rounds to come may have another
-            folder.drop_results()
+            folder.remove_results()
         if self.experiment.rounds != before:
             folder.save_experiment(self.experiment)
         if checkpoint is None or longer or checkpoint["ledger"] != ledger.head:
             self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
-        folder.keep_metrics(self.state.round)
-        if versions := folder.note_version(self.state.round):
+        folder.truncate_metrics(self.state.round)
+        if versions := folder.record_version(self.state.round):
             then, now = (f"silodp {one['silodp']} and PyTorch {one['torch']}" for one in versions)
             log.warning("%s: trained with %s, goes on with %s; figures may differ", folder.path, then, now)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Measure, Pictures, Scan, Unreadable
-from silodp.cohorts.sources.dicom_limits import refuse_bomb, refuse_large
+from silodp.cohorts.sources.dicom_limits import refuse_deflated_beyond_limit, refuse_large
 from silodp.cohorts.sources.dicom_pixels import (
     colours,
     decode,
@@ -146,7 +146,7 @@ def _open(path: Path) -> FileDataset:
     _silence()
     try:
         try:
-            refuse_bomb(path)
+            refuse_deflated_beyond_limit(path)
             file = dcmread(path)
         except InvalidDicomError:
             # Old files have no preamble. They begin with a tag of group 2 or 8, which no text does.

@@ -17,7 +17,7 @@ FRAME_MARKS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # of JPEG and JPE
 MOST_COLOURS = 4
 
 
-def refuse_bomb(path: Path) -> None:
+def refuse_deflated_beyond_limit(path: Path) -> None:
     """Of a file that is deflated as a whole, which pydicom unpacks without looking at what it becomes."""
     from pydicom.filereader import _read_file_meta_info, read_preamble
     from pydicom.uid import DeflatedExplicitVRLittleEndian

@@ -18,7 +18,7 @@ from silodp.runs.schema import RoundRecord, Summary
 
 
 @dataclass(frozen=True)
-class Traces:
+class RunFiles:
     """What a run's files say, but for the ledger.
 
     Attributes:
@@ -35,7 +35,7 @@ class Traces:
     summary: Summary | None
 
 
-def read_traces(folder: Path) -> Traces:
+def read_run_files(folder: Path) -> RunFiles:
     """To be read BEFORE the ledger. What is written last is read first: a run at work is in no conflict."""
     way_out = "restore the file, or remove it and resume the run to have it written again"
     summary = RunFolder(folder).summary(way_out)
@@ -43,12 +43,12 @@ def read_traces(folder: Path) -> Traces:
     digest = sha256(model) if model.exists() else ""
     checkpoint = RunFolder(folder).checkpoint_facts()
     metrics = RunFolder(folder).metrics()
-    return Traces(
+    return RunFiles(
         (folder / "experiment.toml").read_text(encoding="utf-8"), metrics, checkpoint, digest, summary
     )
 
 
-def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+def conflicts(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
     """Everything in which the files contradict a ledger of these events, whose lines carry these hashes."""
     return [
         *_of_the_checkpoint(traces, chains),
@@ -57,7 +57,7 @@ def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) ->
     ]
 
 
-def _of_the_checkpoint(traces: Traces, chains: Sequence[str]) -> list[str]:
+def _of_the_checkpoint(traces: RunFiles, chains: Sequence[str]) -> list[str]:
     found, problems = traces.checkpoint, []
     if found is None:
         return []
@@ -90,7 +90,7 @@ def _of_the_metrics(
     return problems
 
 
-def _of_the_end(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+def _of_the_end(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
     """A run that has ended releases nothing more, so its summary has the ledger's very last hash."""
     summary, problems = traces.summary, []
     head = chains[-1] if chains else ""
