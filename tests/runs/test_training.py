@@ -240,7 +240,7 @@ def test_resuming_with_other_data_or_settings_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("checkpoint.pt", None, "its checkpoint is gone"),
+        ("checkpoint.pt", None, "its checkpoint is missing"),
         ("checkpoint.pt", b"garbage", "not a checkpoint"),
         ("metrics.jsonl", b"garbage\n", "line 1: damaged"),
         ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),

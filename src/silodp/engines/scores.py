@@ -1,4 +1,4 @@
-"""Validation and test figures, where a hospital lets them out: how they travel."""
+"""Serialisation of parameters and of validation and test scores, for engines with remote hospitals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Scores(TypedDict):
 
 
 def parameters_to_bytes(parameters: Tensor) -> bytes:
-    """(d,) single precision, as they lie in memory."""
+    """Serialises (d,) parameters as float32."""
     return bytes(parameters.detach().float().cpu().contiguous().numpy().data)
 
 
 def parameters_from(content: bytes, count: int) -> Tensor:
-    """(d,) on the CPU; refused where there are not `count` finite ones."""
+    """Reads (d,) float32 on the CPU; InputError unless there are `count` finite ones."""
     if len(content) != 4 * count:
         raise InputError(f"evaluate: {len(content)} bytes, and {count} parameters were agreed on")
     values = torch.frombuffer(bytearray(content), dtype=torch.float32)

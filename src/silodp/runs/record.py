@@ -1,4 +1,4 @@
-"""What a run writes down of itself: a line a round, and what a reader of ε must know that it leaves out."""
+"""The records of a run: a line for each round, test results, and what ε does not cover."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:
 def test_record(
     round_: int, scores: Mapping[str, Scores], batch: Batch, other: tuple[Batch, Mapping[str, Scores]] | None
 ) -> ModelTest:
-    """What a model scored at its test.
+    """Test results of a model.
 
     Args:
-        round_: whose model.
+        round_: of the model.
         scores: by hospital.
         batch: what the network saw at a time; any: that makes no difference.
         other: the same with another batch, where that makes a difference.
@@ -123,7 +123,7 @@ def _mean(values: Any) -> float:
 
 
 def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
-    """Where the network's values before round one come from; None: from chance."""
+    """The origin of the network's initial values; None: they are random."""
     model = experiment.model
     if model.start is None:
         return None
@@ -137,12 +137,12 @@ def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
 def not_covered(
     experiment: ResolvedExperiment, epsilon: EpsilonRecord, cohort: CohortFacts | None
 ) -> list[str]:
-    """What a reader of ε must know that it leaves out.
+    """Lists what ε does not cover.
 
     Args:
         experiment: of the run.
         epsilon: what was spent.
-        cohort: what is known of the data; None before the run has written cohort.json.
+        cohort: facts about the data; None before the run has written cohort.json.
     """
     deployed = experiment.cohort.kind == "deployed"
     whose = ", of hospitals that let them out" if deployed else ""

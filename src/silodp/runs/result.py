@@ -28,7 +28,7 @@ class Result:
     """A finished run.
 
     Attributes:
-        folder: where everything lies.
+        folder: of the run.
         epsilon: what was spent, for a hospital and for an intermediary.
         test: mean test metrics over the hospitals, of the last round's model.
         summary: the content of summary.json.

@@ -1,4 +1,4 @@
-"""Train an experiment into a run folder, or take a run up again where it was killed."""
+"""Trains an experiment into a run folder, or resumes a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def train(
         experiment: what to run.
         out: a new folder for the run; default runs/NAME-1, -2, …
         on_round: called with each line of metrics.jsonl.
-        own: objects of your own in place of what the experiment names, see `Own`.
+        own: objects that replace what the experiment names, see `Own`.
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     with new_folder(out, experiment.name) as path:
@@ -65,12 +65,14 @@ def train_parts(
     on_round: OnRound | None = None,
     prepare: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Runs a federation that is put together, wherever its hospitals are.
+    """Trains a federation, wherever its hospitals are.
 
     Args:
-        asked: the experiment as it was given.
+        parts: of the federation.
+        asked: the experiment before it was resolved.
         path: a folder that is new or empty.
-        prepare: called when the folder is there and before anything is released.
+        on_round: called with each line of metrics.jsonl.
+        prepare: called when the folder exists and before anything is released.
     """
     run = _Run(parts)
     for line in parts.warnings(asked):
@@ -85,13 +87,12 @@ def train_parts(
 def resume(
     folder: str | Path, *, rounds: int | None = None, on_round: OnRound | None = None, **own: Unpack[Own]
 ) -> Result:
-    """Goes on from the last checkpoint; a run that had objects of its own needs them again.
+    """Continues from the last checkpoint. Objects that the run was started with must be given again.
 
     Args:
         folder: of the run.
-        rounds: to go on to, where that is not what the experiment said; the result is that of a run which
-            was to have so many from the start. A run that is over has no optimizer states left, and goes
-            on only where local.state = fresh.
+        rounds: another number of rounds; the result is that of a run with this number from the start. A
+            finished run has no optimizer states left, so it continues only with local.state = fresh.
         on_round: called with each further line of metrics.jsonl.
         own: see `Own`.
     """
@@ -103,7 +104,7 @@ def resume(
 
 
 def resume_parts(parts: ServerParts, files: RunFolder, on_round: OnRound | None = None) -> Result:
-    """Goes on with a federation that is put together again; `files` are held by the caller."""
+    """Continues a run, whose folder the caller has opened, with a federation built again."""
     run, ledger = _Run(parts), files.ledger()
     run.restore(files, ledger)
     return run.finish(files, ledger, on_round)
@@ -115,7 +116,7 @@ class _Run:
     def __init__(self, parts: ServerParts) -> None:
         self.parts = parts
         self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
-        self.version = version()  # now: a checkout may move on while the run does
+        self.version = version()  # now, since a checkout may change during the run
         self.state = parts.first_state()
         self.best_round = 0
         self.best_value = -math.inf
@@ -127,7 +128,7 @@ class _Run:
         }
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
-        """The hospitals put their states down first: where a checkpoint is, they are. At the end they go."""
+        """Saves a checkpoint, after the hospitals' states; at the end these are deleted."""
         if not self._is_over:
             self.engine.put_down(folder.hospitals, self.state.round)
         folder.save_checkpoint(
@@ -148,7 +149,7 @@ class _Run:
         return self.state.round >= self.experiment.rounds or self.state.stopped is not None
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
-        """Takes the run's state over; a run whose files contradict each other is refused as it is."""
+        """Loads the run's state; refuses a run whose files contradict each other, without changing it."""
         checkpoint, draws, longer = (
             folder.load_checkpoint(self.parts.model.values.device),
             self.state.draws,
@@ -166,20 +167,22 @@ class _Run:
         if checkpoint is not None and not self._is_over:
             self.engine.take_up(folder.hospitals, self.state.round)
         ledger.repair()
-        if longer:  # a kill from here on leaves a run that `resume` finishes, at the old length or the new
-            self.state.draws = draws  # the secret went at the end; the rounds to come may have another
+        if (
+            longer
+        ):  # after a kill from here on, `resume` finishes the run, with the old or the new number of rounds
+            self.state.draws = draws  # the old secret was deleted at the end; further rounds may have another
             folder.remove_results()
         if self.experiment.rounds != before:
             folder.save_experiment(self.experiment)
         if checkpoint is None or longer or checkpoint["ledger"] != ledger.head:
-            self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
+            self.save(folder, ledger)  # so that it knows of rounds that are removed from metrics.jsonl now
         folder.truncate_metrics(self.state.round)
         if versions := folder.record_version(self.state.round):
             then, now = (f"silodp {one['silodp']} and PyTorch {one['torch']}" for one in versions)
-            log.warning("%s: trained with %s, goes on with %s; figures may differ", folder.path, then, now)
+            log.warning("%s: trained with %s, continued with %s; results may differ", folder.path, then, now)
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
-        """All remaining rounds, then the test."""
+        """Runs all remaining rounds, then the test."""
         with threads(self.experiment.threads):
             description = self.parts.describe_cohort()
             folder.save_cohort(description)
@@ -207,7 +210,7 @@ class _Run:
             scores = self.engine.evaluate(self.state.model, "validation", thorough=False)
             validation = {name: one.values for name, one in scores.items()}
             started, before = time.perf_counter(), started
-            # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
+            # With a seed, later rounds that are in the ledger already will be repeated as they were.
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             head = ledger.head_after(done.release.events)
@@ -225,5 +228,5 @@ class _Run:
                 on_round(record)
         if self.state.stopped:
             log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
-        if not ends:  # however the run ended, the checkpoint that stays is the small one
+        if not ends:  # the final checkpoint is the small one
             self.save(folder, ledger)

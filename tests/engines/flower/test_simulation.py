@@ -133,7 +133,7 @@ def test_a_simulation_that_cannot_start_says_why_and_leaves_nothing(monkeypatch:
     monkeypatch.setattr("silodp.engines.flower.simulation._START", "import sys; sys.exit('no such machine')")
     simulation.send("A", b"hello")
     folder = simulation._folder
-    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital asks for 1 CPUs"):
+    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital needs 1 CPUs"):
         simulation.receive(60.0)
     assert simulation.pid is None
     assert folder is not None

@@ -1,9 +1,9 @@
-"""All that silodp uses of Flower's inside: names, and nothing else.
+"""All names that silodp uses from Flower's internals.
 
-Flower promises nothing about them from one version to the next, so the version is pinned and
-`tests/engines/flower/test_contract.py` checks each. Flower's own loops are not among them: its Fleet
-connection, its `HttpGrid` and its retries raise SIGINT or end the process on a 401, and wait without end for
-a SuperLink that is gone. Used are its HTTP clients, its signatures and its form of a message.
+Flower does not guarantee them between versions, so the version is pinned and
+`tests/engines/flower/test_contract.py` checks each. Flower's own loops are not used: its Fleet connection,
+its `HttpGrid` and its retries raise SIGINT or end the process on a 401, and wait for ever for a SuperLink
+that is gone. Used are its HTTP clients, its signatures and its message format.
 """
 
 # ruff: noqa: F401  the names are for other modules
@@ -60,7 +60,7 @@ try:
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 except ImportError as error:
     raise InputError(
-        f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
+        f"this needs Flower, which is not installed ({error}); pip install 'silodp[flower]'"
     ) from None
 
 VERSION = "1.41.0"

@@ -1,4 +1,4 @@
-"""What the coordinator shows to the network: the eight paths that a link needs, and nothing else."""
+"""The coordinator's proxy, which exposes the eight paths that a link needs, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from silodp.engines.flower.supervisor import Program, Supervisor, answers
 from silodp.errors import InputError, short
 from silodp.files import read_text
 
-# A node of Flower needs these; a link asks for no run and no app. Registering is the coordinator's, on
-# loopback.
+# What a node of Flower needs; a link requests no run and no app. Nodes are registered on loopback only.
 FLEET_PATHS = (
     "activate-node",
     "deactivate-node",
@@ -27,9 +26,9 @@ FLEET_PATHS = (
 def nginx_config(
     listen: str, server_cert: Path, server_key: Path, upstream: str, ca: Path, folder: Path
 ) -> str:
-    """A whole configuration of nginx, for `nginx -p PREFIX -c FILE -e stderr` by any user.
+    """A complete configuration of nginx, for `nginx -p PREFIX -c FILE -e stderr` by any user.
 
-    Paths that are not absolute start at the prefix, so that a kit can be moved.
+    Relative paths start at the prefix, so that a kit can be moved.
 
     Args:
         listen: address:port that hospitals reach.
@@ -37,7 +36,7 @@ def nginx_config(
         server_key: and key.
         upstream: host:port of the SuperLink, on loopback; its certificate must name localhost.
         ca: of the SuperLink's certificate.
-        folder: for nginx's pid and what it puts down; it must exist.
+        folder: for nginx's pid and temporary files; it must exist.
     """
     for name, value in (("listen", listen), ("upstream", upstream)):
         if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}", value):
@@ -59,21 +58,21 @@ def nginx_config(
 
 
 def proxy(config: Path, log_file: Path) -> Supervisor:
-    """nginx to `start` and `stop`.
+    """Makes a supervisor for nginx.
 
     Args:
         config: as `nginx_config` writes it; its paths start at its folder.
-        log_file: for its complaints.
+        log_file: for its errors.
     """
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         raise InputError(
-            "nginx: not here, and hospitals must reach nothing but what it lets through; install it (Debian: "
-            "apt install nginx-light), or give --no-proxy where another proxy does its work"
+            "nginx: not installed, and hospitals must reach only what it lets through; install it (Debian: "
+            "apt install nginx-light), or give --no-proxy if another proxy does this"
         )
     found = re.search(r"^ *listen (\S+) ssl;", read_text(config), re.MULTILINE)
     if found is None:
-        raise InputError(f"{config}: it says nowhere `listen HOST:PORT ssl;`; restore it from the kit")
+        raise InputError(f"{config}: it has no `listen HOST:PORT ssl;`; restore it from the kit")
     listen = found[1]
     words = [program, "-p", f"{config.parent.absolute()}/", "-c", str(config.absolute()), "-e", "stderr"]
     return Supervisor(Program("nginx", words, log_file, listens=listen, ready=lambda: answers(listen)))

@@ -1,4 +1,4 @@
-"""All that silodp uses of Flower's simulation runtime: importing it takes seconds, for Ray comes with it.
+"""All names that silodp uses from Flower's simulation runtime; importing them takes seconds, because of Ray.
 
 `run_simulation` is deprecated in favour of `flwr run`; the version is pinned, and `flwr run` ends in the same
 runtime after starting a SuperLink on loopback, to which every user of the machine may submit code.
@@ -17,5 +17,5 @@ try:
     from flwr.simulation import run_simulation
 except ImportError as error:
     raise InputError(
-        f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
+        f"this needs Flower, which is not installed ({error}); pip install 'silodp[flower]'"
     ) from None
