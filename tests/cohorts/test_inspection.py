@@ -105,9 +105,7 @@ def test_with_skip_unreadable_what_is_left_is_clean(tmp_path: Path) -> None:
 
 def test_an_array_of_objects_is_one_sentence_whatever_kinds_were_tried(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", label=np.array(["ill", "well"] * 12, dtype=object))
-    with pytest.raises(
-        InputError, match=r"a\.npz: the array label holds Python objects.*label\.astype\(str\)"
-    ):
+    with pytest.raises(InputError, match=r"a\.npz: the array label has Python objects.*label\.astype\(str\)"):
         found(tmp_path / "a.npz")
 
 

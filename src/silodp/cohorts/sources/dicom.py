@@ -1,9 +1,9 @@
-"""DICOM files as pictures: in the scanner's units, then as grey 0…1.
+"""DICOM files as images: in the scanner's units, then as grey 0…1.
 
-- CT in three channels is seen through the brain, subdural and bone windows; in one channel through the window
-  that the file itself asks for, or the brain window. For heads, one channel is always the brain window.
-- Colours (ultrasound, photographs) stay three channels. Everything else (MR, CR, DX, …) is spread between two
-  percentiles of its own numbers, those of all frames where a file has several.
+- CT in three channels has the brain, subdural and bone windows; in one channel the window that the file
+  names, or the brain window. For heads, one channel is always the brain window.
+- Colours (ultrasound, photographs) stay three channels. Everything else (MR, CR, DX, …) is scaled between two
+  percentiles of its own values, those of all frames where a file has several.
 - Each frame of a file with several is one image.
 """
 
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 DICOM = (".dcm", ".dicom")
 
-FIRST_TAGS = (b"\x02\x00", b"\x08\x00", b"\x00\x08")  # how a file without preamble begins
+FIRST_TAGS = (b"\x02\x00", b"\x08\x00", b"\x00\x08")  # the first bytes of a file without preamble
 
 
 @dataclass(frozen=True)
 class DicomImage:
-    """What one file holds. None: the file does not say.
+    """The content of one file; None for values that it does not have.
 
     Attributes:
         pixels: (frames, 1, height, width) in the scanner's units, which are Hounsfield units for CT; colours
             are (frames, 3, height, width) of 0…1.
         modality: such as "CT" or "MR".
-        patient_id: their number.
-        study: its number; a study is of one patient.
-        positions: where each frame lies along the patient, or its place in the series or file.
+        patient_id: as in the file.
+        study: its id; a study is of one patient.
+        positions: of each frame along the patient, or its number in the series or file.
         scanner: manufacturer and model.
-        window: (level, width) that the file asks to be shown with.
+        window: (level, width) that the file names for display.
     """
 
     pixels: NDArray[np.float32]
@@ -70,9 +70,9 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
     """A scan whose first file is DICOM, with its label.
 
     Args:
-        scan: a patient that it names goes before the one in the file, which then is a link.
-        channels: 3 for CT through three windows. Other pictures have the channels that they have.
-        head: CT in one channel is seen through the brain window, whatever window the file asks for.
+        scan: its patient overrides the one in the file, which then becomes a link.
+        channels: 3 for CT with three windows. Other images keep their channels.
+        head: whether CT in one channel has the brain window, whatever window the file names.
     """
     image = read_dicom_image(scan.files[0])
     images = _grey(image, channels, head)
@@ -94,13 +94,13 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
 
 
 def _links(image: DicomImage, named: bool) -> tuple[str, ...]:
-    """What ties files together whose patient is named otherwise, or in some files only."""
+    """Ids that connect files whose patient is named differently, or in some files only."""
     ids = {"study": image.study, "id": image.patient_id if named else None}
     return tuple(f"{kind} {number}" for kind, number in ids.items() if number)
 
 
 def has_dicom_mark(path: Path) -> bool:
-    """Whether a file without an ending of letters (`IM0001`, `1.2.840.10`) is DICOM by its first bytes."""
+    """Whether a file without an alphabetic extension (`IM0001`, `1.2.840.10`) starts like DICOM."""
     if any(character.isalpha() for character in path.suffix) and path.suffix.lower() != ".ima":
         return False
     try:
@@ -111,7 +111,7 @@ def has_dicom_mark(path: Path) -> bool:
 
 
 def read_dicom_image(path: Path) -> DicomImage:
-    """One file, decoded; raises `Unreadable` with the reason if it is damaged or not an image."""
+    """Decodes one file; raises `Unreadable` with the reason if it is damaged or not an image."""
     file = _open(path)
     try:
         refuse_large(path, file)
@@ -123,7 +123,7 @@ def read_dicom_image(path: Path) -> DicomImage:
 
 
 def measure_dicom(path: Path) -> Measure:
-    """From its header."""
+    """Reads size and channels from the header."""
     file = _open(path)
     return Measure(int(file.Rows), int(file.Columns), 3 if file.get("SamplesPerPixel") == 3 else 1)
 
@@ -154,7 +154,7 @@ def _open(path: Path) -> FileDataset:
                 if opened.read(2) not in FIRST_TAGS:
                     raise Unreadable("it is not a DICOM file") from None
             file = dcmread(path, force=True)
-        if "TransferSyntaxUID" not in file.file_meta:  # then pydicom has found out how it is written
+        if "TransferSyntaxUID" not in file.file_meta:  # then pydicom has detected the encoding
             little = file.original_encoding[1]
             file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
         return file
@@ -166,7 +166,7 @@ def _open(path: Path) -> FileDataset:
 
 @cache
 def _silence() -> None:
-    """pydicom warns about every oddity of every file; what cannot be used is reported by name anyway."""
+    """Silences pydicom's warnings about odd tags; files that cannot be used are reported anyway."""
     warnings.filterwarnings("ignore", category=UserWarning, module="pydicom")
 
 

@@ -23,7 +23,7 @@ PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 
 def decode(file: FileDataset) -> NDArray[Any]:
-    """(frames, height, width) stored numbers, or (frames, height, width, 3) colours."""
+    """Decodes to (frames, height, width) stored values, or (frames, height, width, 3) colours."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.processing import apply_color_lut
     from pydicom.pixels.utils import get_expected_length
@@ -39,7 +39,9 @@ def decode(file: FileDataset) -> NDArray[Any]:
     try:
         decoder = get_decoder(syntax)
     except NotImplementedError:
-        raise Unreadable(f"its form {form} cannot be decoded; export it again, uncompressed") from None
+        raise Unreadable(
+            f"its transfer syntax {form} cannot be decoded; export it again, uncompressed"
+        ) from None
     if not decoder.is_available:
         raise Unreadable(f"its pixels are compressed as {form}; to decode them, {_way_out(decoder)}")
     if not syntax.is_compressed and "PixelData" in file:
@@ -61,7 +63,7 @@ def decode(file: FileDataset) -> NDArray[Any]:
 
 
 def _pixels(file: FileDataset, **options: Any) -> NDArray[Any]:
-    """The stored numbers. What follows the frames that the file speaks of is no picture."""
+    """Decodes the declared frames; further data are ignored."""
     from pydicom.pixels.utils import pixel_array
     from pydicom.uid import RLELossless
 
@@ -72,7 +74,7 @@ def _pixels(file: FileDataset, **options: Any) -> NDArray[Any]:
 
 
 def _way_out(decoder: Decoder) -> str:
-    """Which packages decode this, as pydicom says: `gdcm - requires gdcm>=3.0.10`."""
+    """Which packages decode this, from pydicom's list: `gdcm - requires gdcm>=3.0.10`."""
     packages = [line.partition(" requires ")[2] for line in decoder.missing_dependencies]
     return "install " + ", or ".join(packages).replace("gdcm>", "python-gdcm>")
 
@@ -98,7 +100,7 @@ def units_of(
         numbers = stored.astype(np.float64)
         unsigned = file.get("BitsStored") == 12 and file.PixelRepresentation == 0
         if modality == "CT" and unsigned and intercept[0] > -100:
-            # Some scanners of the RSNA set wrote signed numbers and declared them unsigned: −1 reads as 4095.
+            # Some scanners of the RSNA set wrote signed values and declared them unsigned: −1 reads as 4095.
             # That is how they are known: unsigned numbers that start near 0 HU would have no room for air.
             # Their numbers run from −1000 to 3095, so all above that are negative ones.
             numbers, intercept = (numbers + 1000) % 4096 - 1000, np.zeros(1)
@@ -117,7 +119,7 @@ def units_of(
 
 
 def _padding(file: FileDataset, stored: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Which pixels only fill the rectangle around the picture."""
+    """Which pixels are padding; None if none is declared."""
     values = [
         int(number)
         for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")
@@ -137,7 +139,7 @@ def _padding(file: FileDataset, stored: NDArray[Any]) -> NDArray[np.bool_] | Non
 
 
 def places_of(file: FileDataset, frame: int) -> Iterator[Dataset]:
-    """Where a frame's tags may stand: enhanced files keep them in groups, the frame's own or all frames'."""
+    """Yields the data sets that may have a frame's tags: its own group, the shared group, the file."""
     for name, index in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
         groups = file.get(name) or ()
         if index < len(groups):
@@ -151,7 +153,7 @@ def find_tag(places: Sequence[Dataset], name: str) -> Any:
 
 
 def number_of(value: Any, missing: float | None = None) -> Any:
-    """The first number of a tag with one or several."""
+    """The first number of a tag with one or several numbers."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = value[0]
     return missing if value is None else float(value)

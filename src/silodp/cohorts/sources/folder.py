@@ -1,9 +1,9 @@
-"""A folder of files, known by place: `hospital/class/*`, or `hospital/images/*` with `hospital/masks/*`.
+"""A folder of files with meaningful paths: `hospital/class/*`, or `hospital/images/*` and `hospital/masks/*`.
 
-Files are pictures, DICOM or NIfTI. Hospitals may be missing. Folders train, validation and test, on top or in
-each hospital, tell the part. Folders in masks (`masks/gland`, `masks/lesion`) are several masks of an image.
-`patients.csv` (file, patient, and any features) or `cohort.patient_pattern` tell the patient of a picture.
-Or images lie anywhere, and a csv gives each its class (`tables.py`).
+Files are pictures, DICOM or NIfTI. The level of hospitals may be missing. Folders train, validation and test,
+at the top or in each hospital, define the part. Folders in masks (`masks/gland`, `masks/lesion`) are several
+masks of an image. `patients.csv` (file, patient, and any features) or `cohort.patient_pattern` define the
+patient. Or images are anywhere, and a csv has the class of each (`tables.py`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from silodp.cohorts.sources.tables import COLUMNS, PATIENTS, Features, Labels, r
 from silodp.cohorts.sources.walking import Below, files_below
 from silodp.errors import InputError
 
-_NAMED = 8  # so many folders without an image are named
+_NAMED = 8  # folders without an image that are named
 
 _Scans = tuple[list[Scan], tuple[str, ...], list[Problem], str]  # names of classes or masks; how matched
 
@@ -82,7 +82,7 @@ class Folder(MaskCohort):
     By default found out from the names."""
 
     def scan(self, root: Path) -> Catalogue:
-        """Looks at names only, and at `patients.csv`."""
+        """Reads names, csv files with classes, and `patients.csv`; no image."""
         pattern = patient_pattern(self)
         if not root.is_dir():
             raise InputError(
@@ -171,7 +171,7 @@ def _measure(scan: Scan) -> Measure:
 
 
 def _mask_numbers(path: Path) -> NDArray[Any]:
-    """(frames, height, width) of the numbers in a mask's file."""
+    """Reads the values of a mask's file, as (frames, height, width)."""
     with at_fault(path):
         if is_nifti(path):
             raise Unreadable("the mask is a volume, its image is not")
@@ -181,12 +181,12 @@ def _mask_numbers(path: Path) -> NDArray[Any]:
 
 
 def _is_dicom(path: Path | str) -> bool:
-    """Of an image that was found: archives give DICOM files any ending, or none."""
+    """Whether an image file is DICOM: archives give these any extension, or none."""
     return not str(path).lower().endswith((*PICTURES, *NIFTI))
 
 
 def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
-    """All files that hold images, and notes on others and on folders without any."""
+    """All image files, and notes on other files and on folders without images."""
     images = [
         name
         for name in below.files
@@ -214,7 +214,7 @@ def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
 
 
 def _without_images(folders: Sequence[str], images: Sequence[str]) -> list[str]:
-    """Of nested ones the outermost."""
+    """The folders without images, outermost first only."""
     full = {""}
     for folder in set(map(os.path.dirname, images)):
         while folder not in full:
@@ -237,7 +237,7 @@ def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
 
 
 def _of_table(root: Path, names: Sequence[str], labels: Labels) -> _Scans:
-    """Images with the classes of a csv; hospitals are its own, or else the folders if there are several."""
+    """Images with classes from a csv; hospitals are from the csv, else the folders if there are several."""
     found = by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
     folders = {each.rest[0] for each in found if len(each.rest) > 1}
     classes = class_names(set(labels.label.values()), root)

@@ -1,4 +1,4 @@
-"""What the folders above a file tell: its hospital, its part, and its class or its role of image or mask."""
+"""What the folders of a path define: hospital, part, and class or role (image or mask)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospita
 
 
 def located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem]]:
-    """Takes part and hospital off every path."""
+    """Removes part and hospital from every path; problems for files outside."""
     found = by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
     inner = [each for each in found if len(each.rest) > 1]
     if any(len(each.rest) > 2 for each in inner) and not any(is_role(each) for each in inner):
@@ -39,15 +39,15 @@ def located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem
         inner = [each for mine in hospitals.values() for each in by_part(mine, root)]
     if not (located := [each for each in inner if len(each.rest) > 1]):
         raise InputError(
-            f"cohort.path = {root}: {len(names)} images that lie in no folder of a class or of images, such "
+            f"cohort.path = {root}: {len(names)} images in no folder of a class or of images, such "
             f"as {names[0]}; a folder cohort has {LAYOUTS}"
         )
     outside = set(names) - {each.name for each in located}
-    return located, [Problem(name, "lies beside the folders of images, in none of them") for name in outside]
+    return located, [Problem(name, "is beside the folders of images, in none of them") for name in outside]
 
 
 def by_part(found: list[Found], root: Path) -> list[Found]:
-    """Takes the part off where the folders are parts, and all of them are."""
+    """Removes the part from paths where all folders are parts; refuses a mixture."""
     folders = {each.rest[0] for each in found if len(each.rest) > 1}
     parts = {folder for folder in folders if folder.lower() in _PARTS}
     if any(each.part for each in found) or not parts:
@@ -56,7 +56,7 @@ def by_part(found: list[Found], root: Path) -> list[Found]:
         where = next(each.name for each in found if each.rest[0] in parts)
         raise InputError(
             f"cohort.path = {root}: folders of parts ({', '.join(sorted(parts))}) beside others "
-            f"({', '.join(sorted(folders - parts)[:3])}), at {where}; rename or move the ones or the others"
+            f"({', '.join(sorted(folders - parts)[:3])}), at {where}; rename or move one of them"
         )
     return [
         replace(each, part=_PARTS[each.rest[0].lower()], rest=each.rest[1:]) if len(each.rest) > 1 else each
@@ -65,7 +65,7 @@ def by_part(found: list[Found], root: Path) -> list[Found]:
 
 
 def has_roles(names: Sequence[str]) -> bool:
-    """Whether any of the images lies in a folder of masks."""
+    """Whether any image is in a folder of masks."""
     return any(folder.lower() in MASKS for name in names for folder in PurePosixPath(name).parts[:-1])
 
 
@@ -88,7 +88,7 @@ def is_paired(found: Sequence[Found], root: Path) -> bool:
 
 
 def _refuse_too_high(found: Sequence[Found], root: Path) -> None:
-    """Folders of images and of masks that lie so deep that they would be taken for classes, or be lost."""
+    """Refuses folders of images and masks that are so deep that they would be taken for classes."""
     tops = defaultdict(set)
     for each in found:
         *folders, _ = PurePosixPath(each.name).parts

@@ -1,6 +1,6 @@
 """RSNA-ICH: slices of head CT with or without a haemorrhage, and its subtypes.
 
-Two kinds of csv are understood; the images (DICOM, or pictures such as PNG) lie anywhere below their folder:
+Two kinds of csv are read; the images (DICOM, or pictures such as PNG) are anywhere below their folder:
 
 - Kaggle's, `ID,Label` with six rows an image such as `ID_12cadc6af_epidural,0`;
 - a row an image, `ImageID,epidural,…,subdural,healthy`: one csv, or train.csv, validate.csv and test.csv.
@@ -34,13 +34,13 @@ from silodp.cohorts.sources.walking import Below, files_below, stamp
 from silodp.errors import InputError
 from silodp.settings import Count
 
-MANY = 20_000  # files: fewer are looked at in a moment
+MANY = 20_000  # files; fewer are scanned quickly
 LEVELS = 2  # of folders below the root in which a csv is looked for
 
 
 @dataclass
 class _Files:
-    """What lies below the root: csv files, and images by their names without ending. Paths are relative."""
+    """Files below the root: csv files, and images by name without extension. Paths are relative."""
 
     below: Below
     tables: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class RsnaIch(FolderCohort):
         return partial(_read, channels=self.channels)
 
     def scan(self, root: Path) -> Catalogue:
-        """Reads the labels, and finds their images in one walk through the folders."""
+        """Reads the labels, and finds their images in one pass over the folders."""
         pattern = patient_pattern(self)
         given = None
         if root.is_file():
@@ -142,7 +142,7 @@ def _files(root: Path) -> _Files:
 
 
 def _match(root: Path, images: dict[str, list[str]], labels: Labels) -> tuple[list[Scan], list[Problem]]:
-    """The scans in the order of names, each with its rarest subtype as stratum, and what is wrong."""
+    """The scans in order of names, each with its rarest subtype as stratum, and problems."""
     wrong = dict(labels.wrong)
     for image in labels.subtypes.keys() - wrong.keys():
         paths = images.get(image, [])
@@ -167,7 +167,7 @@ def _match(root: Path, images: dict[str, list[str]], labels: Labels) -> tuple[li
 
 
 def _strata(of_images: Iterable[int]) -> list[str]:
-    """For every set of subtypes the one that the fewest images have."""
+    """For every set of subtypes, as bits, the one that the fewest images have."""
     counts = Counter(of_images)
     having = [
         sum(count for subtypes, count in counts.items() if subtypes >> number & 1)

@@ -1,4 +1,4 @@
-"""The csv files of RSNA-ICH: which of those in a folder hold labels, and what they say of each image."""
+"""The csv files of RSNA-ICH: which of those in a folder have labels, and the labels of each image."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = (1 << len(SUBTYPES)) - 1  # subtypes are bits of a number
 
 @dataclass
 class Labels:
-    """What csv files say: the subtypes and the part of each image, and what is wrong with which image."""
+    """The subtypes and the part of each image, and errors by image."""
 
     subtypes: dict[str, int] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Labels:
 
 
 def choose_tables(root: Path, tables: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str | None]]:
-    """The csv files to be read, each with the part that it lists, and the columns that they have."""
+    """Chooses the csv files to read: their columns, and the part that each lists."""
     found = {table: _header(root / table) for table in tables}
     folders = sorted({os.path.dirname(table) for table in tables})
     complete = [lists for folder in folders if (lists := _part_lists(found, folder))]
@@ -71,7 +71,7 @@ def choose_tables(root: Path, tables: Sequence[str]) -> tuple[tuple[str, ...], d
 
 
 def _part_lists(tables: dict[str, list[str]], folder: str) -> dict[str, str | None]:
-    """train.csv, validate.csv and test.csv of a folder, if it has all three and they list images."""
+    """The lists train.csv, validate.csv and test.csv of a folder with their parts; empty unless all exist."""
     lists: dict[str, str | None] = {}
     for part, names in PART_LISTS.items():
         paths = (os.path.join(folder, f"{name}.csv") for name in names)
@@ -107,7 +107,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def _rows(path: Path, columns: Sequence[str], labels: Labels) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The values in these columns, and their line."""
+    """Yields the line number and the values in these columns."""
     header = _header(path)
     pick = itemgetter(*(header.index(name) for name in columns))
     with _opened(path) as file:
@@ -122,7 +122,7 @@ def _rows(path: Path, columns: Sequence[str], labels: Labels) -> Iterator[tuple[
                         labels.wrong[f"{path.name}, line {reader.line_num}"] = "the line is cut off"
         except csv.Error as error:
             raise InputError(
-                f"cohort.path = {path}: line {reader.line_num} cannot be read as csv ({error}); mend it"
+                f"cohort.path = {path}: line {reader.line_num} cannot be read as csv ({error}); correct it"
             ) from None
 
 

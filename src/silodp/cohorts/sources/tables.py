@@ -1,4 +1,4 @@
-"""csv files beside images: who each shows (`patients.csv`), and which class it has."""
+"""csv files with patients (`patients.csv`) or classes of images."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Features = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Labels:
-    """What csv files say of images, by path.
+    """The content of csv files with classes, by path of the image.
 
     Attributes:
-        tables: the files.
+        tables: the csv files.
         label, patient, hospital: of each image that they name; the latter two where they have such a column.
-        features: what further columns tell.
+        features: further columns.
         problems: rows that cannot be used.
     """
 
@@ -48,7 +48,7 @@ class Labels:
 
 
 def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labels | None:
-    """The classes that csv files in the root or in a folder of it give to images; None where none does.
+    """Reads classes from csv files in the root or its folders; None if there are none.
 
     Args:
         root: of the cohort.
@@ -107,7 +107,7 @@ def _unused(table: str, said: str, image: str | None, label: str) -> Problem:
 
 
 def _places(images: Sequence[str]) -> dict[str, str | None]:
-    """Images by every name that a table may give them; None where that is not one image alone."""
+    """Images by every name that a table may use; None for a name of several images."""
     places: dict[str, str | None] = {}
     for image in images:
         path = PurePosixPath(image)
@@ -123,7 +123,7 @@ def _find(said: str, folder: str, places: Mapping[str, str | None]) -> str | Non
 def with_patients(
     path: Path, scans: Sequence[Scan], needed: bool
 ) -> tuple[list[Scan], Features, list[Problem]]:
-    """The scans with the patients of `patients.csv`, and what further columns tell of them."""
+    """Adds the patients of `patients.csv` to scans; returns further columns and problems, too."""
     columns, rows = read_table(path)
     if missing := [column for column in COLUMNS if column not in columns]:
         there = ", ".join(columns) or "none"
@@ -149,7 +149,7 @@ def with_patients(
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a csv file; a row that is too short has None."""
+    """Reads columns and rows of a csv file; missing values are None."""
     try:
         with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -159,7 +159,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def value_of(text: Any) -> float | str:
-    """A number where it is one."""
+    """The text as a number if it is a finite one."""
     try:
         number = float(text)
     except (TypeError, ValueError):
