@@ -260,29 +260,28 @@ def _enlarged(store: Store) -> list[str]:
 
 
 def _classes(store: Store) -> dict[str, int]:
+    """Images of each class, or with something in each mask."""
     if not store.rows:
         return dict.fromkeys(store.classes, 0)
     if store.labels is None:
         found = store.targets.reshape(*store.targets.shape[:2], -1).any(2).sum(0)
-        return {name: int(found[number]) for number, name in enumerate(store.classes)}
-    return {name: int((store.labels == number).sum()) for number, name in enumerate(store.classes)}
+    else:
+        found = np.bincount(store.labels, minlength=len(store.classes))
+    return dict(zip(store.classes, found.tolist(), strict=True))
 
 
 def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """Groups of images with the same pixels: those within one hospital, and those across hospitals."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for number, digest in enumerate(store.digests):
-        groups[digest].append(number)
+    groups: dict[str, list[tuple[Row, object]]] = defaultdict(list)
+    hospitals = [row.hospital for row in store.rows] if placement is None else placement.hospital.tolist()
+    for digest, row, hospital in zip(store.digests, store.rows, hospitals, strict=True):
+        groups[digest].append((row, hospital))
     within: list[tuple[str, ...]] = []
     across: list[tuple[str, ...]] = []
-    for numbers in groups.values():
-        if len(numbers) > 1:
-            places = {
-                store.rows[number].hospital if placement is None else int(placement.hospital[number])
-                for number in numbers
-            }
-            names = tuple(store.rows[number].name for number in numbers)
-            (within if len(places) == 1 else across).append(names)
+    for same in groups.values():
+        if len(same) > 1:
+            one_hospital = len({hospital for _, hospital in same}) == 1
+            (within if one_hospital else across).append(tuple(row.name for row, _ in same))
     return tuple(within), tuple(across)
 
 

@@ -56,7 +56,8 @@ def refuse_unusable(store: Store, settings: StoredCohort) -> None:
     accepted = not isinstance(settings, FileCohort) or settings.skip_unreadable
     if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
-    _refuse_doubtful_masks(store, settings)
+    if isinstance(settings, MaskSettings) and (doubt := doubt_of(store.mask_values, settings)):
+        raise InputError(f"cohort.path = {settings.path}: {doubt.sentence}")
 
 
 def read_store(
@@ -198,11 +199,6 @@ def _refuse_other_form(store: Store, settings: StoredCohort) -> None:
                 f"cohort.{field} = {wanted}: {settings.path} was prepared with {found}; "
                 f"set cohort.{field}={found}, or prepare again with --set {field}={wanted}"
             )
-
-
-def _refuse_doubtful_masks(store: Store, settings: StoredCohort) -> None:
-    if isinstance(settings, MaskSettings) and (doubt := doubt_of(store.mask_values, settings)):
-        raise InputError(f"cohort.path = {settings.path}: {doubt.sentence}")
 
 
 def _refusal(problems: Sequence[Problem], settings: StoredCohort) -> str:

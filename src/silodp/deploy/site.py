@@ -148,7 +148,10 @@ class Site:
 
     def _facts(self, request: Request) -> dict[str, Any]:
         """Computes the public facts about the hospital's data, for an experiment."""
-        experiment = _experiment_of(request.about.get("experiment"))
+        tree = request.about.get("experiment")
+        if not isinstance(tree, dict):
+            raise InputError("facts: the request names no experiment")
+        experiment = Experiment(**tree)
         refuse_undeployable(experiment)
         facts = self._facts_of(experiment, self._images(experiment))
         return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}
@@ -327,9 +330,3 @@ class Site:
                 raise InputError("its data cannot be read as the experiment asks; its log says why") from None
             self._data = form, HospitalData(self.name, **found.parts)
         return self._data[1]
-
-
-def _experiment_of(tree: Any) -> Experiment:
-    if not isinstance(tree, dict):
-        raise InputError("facts: the request names no experiment")
-    return Experiment(**tree)
