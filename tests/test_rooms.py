@@ -22,9 +22,10 @@ OUTER = {
     "tracking",
 }  # rooms around the method
 METHOD = {
-    "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "facts", "federation",
-    "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise", "participation",
-    "privacy", "refusals", "releases", "server_optimizers", "settings", "tasks", "update_map",
+    "changes", "clipping", "compatibility", "diagnostics", "engines", "errors", "experiment", "facts",
+    "federation", "hospital", "intermediary", "local", "mechanism", "messages", "models", "noise",
+    "participation", "privacy", "refusals", "releases", "server_optimizers", "settings", "tasks",
+    "update_map",
 }  # fmt: skip
 
 

@@ -255,11 +255,11 @@ def test_what_a_rule_declares_uncovered_is_listed_beside_epsilon(
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"clipping": "none"}, "clipping: 'none' is no rule; give an instance of ClippingRule"),
-        ({"clipping": Shrinking}, "is no rule; give an instance of ClippingRule"),
-        ({"clipping": Halves()}, "is no rule; give an instance of ClippingRule"),
-        ({"intermediaries": 7}, "intermediaries: 7 is no rule; give an instance of IntermediaryRule"),
-        ({"clipping": Admitting(cap=None)}, "clipping.cap = None: no file can say that"),
+        ({"clipping": "none"}, "clipping: 'none' is not a rule; give an instance of ClippingRule"),
+        ({"clipping": Shrinking}, "is not a rule; give an instance of ClippingRule"),
+        ({"clipping": Halves()}, "is not a rule; give an instance of ClippingRule"),
+        ({"intermediaries": 7}, "intermediaries: 7 is not a rule; give an instance of IntermediaryRule"),
+        ({"clipping": Admitting(cap=None)}, "clipping.cap = None: TOML cannot express that"),
     ],
 )
 def test_what_is_no_rule_is_refused(own: dict[str, Any], words: str, experiment: Experiment) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from silodp.privacy.accountants import Epsilon
     from silodp.runs.build import build
     from silodp.runs.parts import Parts
-    from silodp.runs.training import Result, resume, train
+    from silodp.runs.result import Result
+    from silodp.runs.training import resume, train
     from silodp.server_optimizers import ServerOptimizer
     from silodp.update_map import UpdateMap
 
@@ -63,7 +64,7 @@ _HOMES = {
     "IntermediaryRule": "silodp.intermediary",
     "Parts": "silodp.runs.parts",
     "Predictor": "silodp.inference.predictor",
-    "Result": "silodp.runs.training",
+    "Result": "silodp.runs.result",
     "ServerOptimizer": "silodp.server_optimizers",
     "UpdateMap": "silodp.update_map",
     "build": "silodp.runs.build",

@@ -28,7 +28,7 @@ def refuse_norm_readers(experiment: Experiment, because: str) -> None:
             raise InputError(f"{name}.rule = {rule.rule}: it reads un-noised norms, which {because}")
 
 
-def refuse_what_does_not_fit(experiment: Experiment) -> None:
+def refuse_incompatible(experiment: Experiment) -> None:
     """Checks that the settings do not contradict each other.
 
     Raises:

@@ -11,17 +11,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from silodp.changes import drop_other_rules, pairs_of, parse_change, put
 from silodp.clipping import ClippingRule, QuantileClipping
 from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.synthetic_mri import SyntheticMri
-from silodp.compatibility import refuse_what_does_not_fit
+from silodp.compatibility import refuse_incompatible
 from silodp.errors import InputError, did_you_mean
 from silodp.files import read_text
 from silodp.intermediary import ClosedForm, IntermediaryRule
 from silodp.local.optimizers import Adam, LocalSettings
 from silodp.models.kinds import ModelSettings, UNetModel
 from silodp.participation import Everyone, ParticipationRule
-from silodp.refusals import first_sentence
+from silodp.refusals import describe_error
 from silodp.server_optimizers import FedAvg, ServerRule
 from silodp.settings import (
     BudgetSettings,
@@ -95,7 +96,7 @@ class Experiment(Settings):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise InputError(first_sentence(error, Experiment)) from None
+            raise InputError(describe_error(error, Experiment)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -116,7 +117,7 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        refuse_what_does_not_fit(self)
+        refuse_incompatible(self)
         return self
 
     @property
@@ -147,7 +148,7 @@ class Experiment(Settings):
         except (ValueError, RecursionError) as error:  # of no TOML, of no UTF-8, of a number too long to read
             raise InputError(f"{path}: not valid TOML ({error})") from None
         if is_preset:
-            tree = _named_after_files(tree, dict(_pairs(changes)), str(source))
+            tree = _named_after_files(tree, dict(pairs_of(changes)), str(source))
         return cls.build(tree, changes)
 
     @classmethod
@@ -157,10 +158,10 @@ class Experiment(Settings):
         Where a change names another rule, settings that only the former rule has are dropped.
         """
         tree = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
-        pairs = _pairs(changes)
-        _drop_other_rules(tree, pairs)
+        pairs = pairs_of(changes)
+        drop_other_rules(tree, pairs, RULES)
         for key, value in pairs:
-            _put(tree, key, value)
+            put(tree, key, value)
         return cls(**tree)
 
     def change(self, **changes: Any) -> Self:
@@ -231,9 +232,8 @@ class Experiment(Settings):
             drawn.sampling_rate(members),
         )
         target = Target(budget.epsilon, budget.unit, budget.neighbours)
-        return noise_for(target, setting, self.rounds) * (
-            1 + 1e-5
-        )  # so that rounding does not cost the last round
+        # A little more, so that rounding does not cost the last round.
+        return noise_for(target, setting, self.rounds) * (1 + 1e-5)
 
     def said(self) -> str:
         """TOML of the settings that were given, without defaults."""
@@ -286,8 +286,8 @@ class ResolvedExperiment(Experiment):
 def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
     """Cohort settings for a path whose kind is not known yet, with changes such as "hospitals=6"."""
     tree: dict[str, Any] = {"cohort": {"path": str(path)}}
-    for key, value in map(_parse_change, changes):
-        _put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
+    for key, value in map(parse_change, changes):
+        put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
     given: dict[str, Any] = tree["cohort"]
     return given
 
@@ -295,8 +295,8 @@ def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
 def model_for(task: str, usual: Mapping[str, Any], changes: Sequence[str]) -> ModelSettings:
     """Model settings for a task, with changes such as "features=16" to the defaults in `usual`."""
     tree: dict[str, Any] = {"task": task, "model": {}}
-    for key, value in map(_parse_change, changes):
-        _put(tree, key if key.startswith("model.") else f"model.{key}", value)
+    for key, value in map(parse_change, changes):
+        put(tree, key if key.startswith("model.") else f"model.{key}", value)
     same_kind = tree["model"].get("kind", usual.get("kind")) == usual.get("kind")
     if same_kind:
         tree["model"] = {**usual, **tree["model"]}
@@ -315,10 +315,6 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def _pairs(changes: Sequence[str] | Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list(changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes))
-
-
 def _named_after_files(tree: dict[str, Any], changes: Mapping[str, Any], preset: str) -> dict[str, Any]:
     """Names an experiment after the files that replace the preset's cohort, unless a change names it."""
     files = changes.get("cohort.path")
@@ -329,37 +325,3 @@ def _named_after_files(tree: dict[str, Any], changes: Mapping[str, Any], preset:
     task = str(changes.get("task", tree.get("task", "segmentation")))
     description = f"{task.capitalize()} on {path.name}, with the settings of {preset}"
     return {**tree, "name": name or tree["name"], "description": description}
-
-
-def _parse_change(text: str) -> tuple[str, Any]:
-    key, found, value = text.partition("=")
-    if not found or not key.strip():
-        raise InputError(f"--set {text!r}: write key=value, such as privacy.noise_multiplier=0.3")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
-    except (ValueError, RecursionError):
-        return key.strip(), value.strip()  # a bare word is a string
-
-
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
-    *sections, last = key.split(".")
-    for section in sections:
-        tree = tree.setdefault(section, {})
-        if not isinstance(tree, dict):
-            raise InputError(f"{key}: {section} is a value, not a section")
-    tree[last] = value
-
-
-def _drop_other_rules(tree: dict[str, Any], changes: Sequence[tuple[str, Any]]) -> None:
-    """Drops from `tree`, in place, settings that do not apply to the choices that `changes` make."""
-    named = dict(changes)
-    for section, base in RULES.items():
-        rule, settings = base.known.get(str(named.get(f"{section}.{base.key}"))), tree.get(section)
-        if rule is not None and isinstance(settings, dict):
-            tree[section] = {key: value for key, value in settings.items() if key in rule.model_fields}
-    kinds: list[type[Settings]] = [PrivacySettings]
-    for kind in kinds + [rule for base in RULES.values() for rule in base.known.values()]:
-        settings = tree.get(kind.section)
-        for setting, (other, needed) in kind.only_with.items():
-            if isinstance(settings, dict) and named.get(f"{kind.section}.{other}", needed) != needed:
-                settings.pop(setting, None)

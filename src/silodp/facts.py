@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
 
 from silodp.cohorts.cohort import HospitalData
 from silodp.errors import InputError, short
+from silodp.files import as_record
 from silodp.local.splitting import most_intermediaries
 from silodp.tasks import Task
 
-Target = Literal["mask", "class"]
+Count = Annotated[int, Field(gt=0, lt=2**40)]
 
 
 @dataclass(frozen=True)
@@ -28,16 +31,18 @@ class HospitalFacts:
         most_intermediaries: the largest v for which it has images and patients.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     name: str
-    train: int
-    validation: int
-    test: int
-    shape: tuple[int, int, int]
+    train: Count
+    validation: Count
+    test: Count
+    shape: tuple[Count, Count, Count]
     storage: str
-    target: Target
-    outputs: int
+    target: Literal["mask", "class"]
+    outputs: Count
     whole_patients: bool
-    most_intermediaries: int
+    most_intermediaries: Count
 
     @property
     def images(self) -> dict[str, int]:
@@ -50,23 +55,9 @@ class HospitalFacts:
     def from_dict(cls, fields: Any) -> HospitalFacts:
         """Reads facts strictly; raises InputError where a field has another type or an impossible value."""
         try:
-            facts = cls(**{**fields, "shape": tuple(fields["shape"])})
-            counts = (
-                facts.train, facts.validation, facts.test, facts.outputs, facts.most_intermediaries,
-                *facts.shape,
-            )  # fmt: skip
-            fits = (
-                len(facts.shape) == 3
-                and all(type(count) is int and 0 < count < 2**40 for count in counts)
-                and all(type(text) is str for text in (facts.name, facts.storage))
-                and type(facts.whole_patients) is bool
-                and facts.target in get_args(Target)
-            )
-        except (TypeError, ValueError, KeyError):
-            fits = False
-        if not fits:
-            raise InputError(f"facts: {short(fields)} are not a hospital's; ask it again")
-        return facts
+            return as_record(cls, fields)
+        except (TypeError, ValueError, RecursionError):
+            raise InputError(f"facts: {short(fields)} are not a hospital's; ask it again") from None
 
 
 def facts_of(

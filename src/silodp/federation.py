@@ -148,7 +148,7 @@ class Federation:
                 events=self.mechanism.events(number, state.intermediaries, bound, measures),
                 model=self.model,
             )
-            asked = self._participants(state, number)
+            asked = experiment.participation.participants(list(self.hospitals), state.draws, number)
             # The budget check: a round that would overspend does not start.
             if not self._affords(state, ledger, number, plan.events):
                 return
@@ -230,9 +230,6 @@ class Federation:
             for size in split_sizes(samples, plan.intermediaries)
         ]
         return sum(steps) / len(steps)
-
-    def _participants(self, state: State, number: int) -> tuple[str, ...]:
-        return self.experiment.participation.participants(list(self.hospitals), state.draws, number)
 
     def _noise(self, number: int) -> NoiseSource:
         if self.noise_secret is not None and not self.experiment.privacy.reproducible:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -10,8 +11,9 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 from silodp.errors import InputError, cannot_write
 
@@ -70,11 +72,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if cause is None:
             raise
         raise cannot_write(path, cause) from None
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Returns when the names in a folder are on disk."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     except OSError as error:
-        raise cannot_write(path.parent, error) from None
+        raise cannot_write(path, error) from None
     finally:
         os.close(directory)
 
@@ -132,6 +139,37 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+Record = TypeVar("Record")
+
+
+def as_record(kind: type[Record], content: Any) -> Record:
+    """Builds a dataclass or TypedDict from JSON values.
+
+    Raises:
+        ValueError: a field is missing or has another type or a value that its annotation excludes; or
+            there is a field that the kind does not have and its configuration forbids.
+    """
+    return _adapter(kind).validate_json(json.dumps(content), strict=True)  # type: ignore[arg-type, no-any-return]
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def key_of(content: Any) -> str:
+    """A name for JSON content, 24 hex digits: equal content has the same name."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_held(path: Path) -> bool:

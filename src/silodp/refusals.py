@@ -17,7 +17,7 @@ from silodp.errors import InputError, did_you_mean, short
 _NUMBERS = {int: "a whole number", float: "a number"}
 
 
-def first_sentence(error: ValidationError, model: type[BaseModel], *above: str) -> str:
+def describe_error(error: ValidationError, model: type[BaseModel], *above: str) -> str:
     """Turns pydantic's first error into one line that names the field, the value and the way out.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from silodp.errors import InputError, did_you_mean, short
-from silodp.refusals import first_sentence
+from silodp.refusals import describe_error
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -120,7 +120,7 @@ class Rule(Settings):
         try:
             return cls(**tree)
         except ValidationError as error:
-            raise InputError(first_sentence(error, cls, cls.section)) from None
+            raise InputError(describe_error(error, cls, cls.section)) from None
 
 
 class PrivacySettings(Settings):

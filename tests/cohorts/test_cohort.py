@@ -241,6 +241,6 @@ def test_a_name_that_no_file_can_hold_is_refused() -> None:
     images = torch.rand(10, 1, 16, 16)
     cohort = Cohort.from_tensors({"\ud800": (images, (images > 0.5).float())})
     with pytest.raises(
-        InputError, match=r"a hospital is called .*ud800.*, which no file can hold; rename it"
+        InputError, match=r"a hospital is called .*ud800.*, which is not valid text; rename it"
     ):
         cohort.check()

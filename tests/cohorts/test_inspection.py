@@ -91,7 +91,7 @@ def test_hospitals_are_simulated_where_the_files_name_none_and_nobody_says_how_m
     )  # 12 patients of two images; four each would be train, validation and test with few to train on
     assert findings.is_clean
     assert findings.settings.hospitals == 3
-    assert "the files name no hospital: 3 are simulated; choose with --set hospitals=…" in findings.notes
+    assert "the files name no hospital: 3 are simulated; change that with --set hospitals=…" in findings.notes
     assert found(tmp_path / "a.npz", hospitals=2).settings.hospitals == 2
 
 
@@ -105,9 +105,7 @@ def test_with_skip_unreadable_what_is_left_is_clean(tmp_path: Path) -> None:
 
 def test_an_array_of_objects_is_one_sentence_whatever_kinds_were_tried(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", label=np.array(["ill", "well"] * 12, dtype=object))
-    with pytest.raises(
-        InputError, match=r"a\.npz: the array label holds Python objects.*label\.astype\(str\)"
-    ):
+    with pytest.raises(InputError, match=r"a\.npz: the array label has Python objects.*label\.astype\(str\)"):
         found(tmp_path / "a.npz")
 
 

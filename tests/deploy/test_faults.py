@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import silodp.deploy.site as site_module
 from silodp import Experiment
-from silodp.deploy.engine import Remote
+from silodp.deploy.engine import RemoteEngine
 from silodp.deploy.envelope import open_reply, seal
 from silodp.deploy.journal import Journal
 from silodp.deploy.run import resume_deployed, run_deployed
@@ -209,7 +209,7 @@ def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator
 SITE_DIES: dict[str, tuple[object, str]] = {
     "the ledger": (Ledger, "record"),
     "its states": (site_module.Hospital, "put_down"),
-    "the reply": (site_module.Answered, "write"),
+    "the reply": (site_module.LastAnswer, "write"),
 }
 
 
@@ -288,7 +288,7 @@ def test_with_too_few_hospitals_a_round_waits_and_says_so(
         tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu", on_round=on_round
     )
     assert network.clock.now >= 200
-    assert "waits for hospital-2; 2 of 3 hospitals have answered and 3 must" in caplog.text
+    assert "waiting for hospital-2; 2 of 3 hospitals have answered, and 3 must" in caplog.text
     assert all(not line["absent"] for line in RunFolder(run.folder).metrics())
 
 
@@ -343,7 +343,7 @@ def test_an_old_answer_is_no_answer_to_a_new_question(
         run_deployed(tiny, hospitals.coordinator(network), out=folder, device="cpu")
         figures.append([line["validation"] for line in RunFolder(folder).metrics()])
     assert figures[0] == figures[1]
-    assert "hospital-0: a reply to something else than it was asked; it is asked again" in caplog.text
+    assert "hospital-0: its reply is to another request; it is asked again" in caplog.text
 
 
 @pytest.mark.parametrize("gone", [0.0, 5.0])
@@ -409,11 +409,11 @@ def test_a_statement_that_is_not_signed_ends_nothing(
     run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
     said = sorted(path.name for path in (run.folder / "deployment" / "statements").glob("*.json"))
     assert said == ["hospital-0.json", "hospital-2.json"]
-    assert "hospital-1: its signature is not under its statement" in caplog.text
+    assert "hospital-1: its signature on its statement is not valid" in caplog.text
 
 
 def test_norms_do_not_travel(tmp_path: Path) -> None:
     hospitals = Federation(COHORT, tmp_path / "sites")
-    engine = Remote(hospitals.network(), hospitals.key, {}, "r", tmp_path / "round")
+    engine = RemoteEngine(hospitals.network(), hospitals.key, {}, "r", tmp_path / "round")
     with pytest.raises(InputError, match="norms do not leave a hospital"):
         engine.measure_norms(None, [])  # type: ignore[arg-type]

@@ -25,12 +25,12 @@ from silodp.deploy.config import read_coordinator, read_site
 from silodp.deploy.keys import (
     fingerprint,
     node_public_text,
-    read_node_key,
     read_public_key,
     read_signing_key,
 )
 from silodp.deploy.kit import admit, init, join, renew
 from silodp.deploy.roster import Roster, read_join, read_roster
+from silodp.engines.flower.wire import load_private_key
 from silodp.errors import InputError
 
 HOSPITALS = ("Aarhus", "Bern", "Cork")
@@ -108,7 +108,7 @@ def test_the_files_fit_together(made: Path) -> None:
         signing = read_signing_key(site / "signing.key").public_key()
         assert fingerprint(signing) == fingerprint(member.signing_key)
         assert fingerprint(signing) == fingerprint(read_public_key(site / "signing.pub"))
-        node = node_public_text(read_node_key(site / "node.key").public_key())
+        node = node_public_text(load_private_key(site / "node.key").public_key())
         assert (member.node, (site / "node.pub").read_text()) == (node, node + "\n")
 
 
@@ -192,7 +192,7 @@ def test_a_failed_init_leaves_nothing(
             raise error
         path.write_bytes(b"")
 
-    monkeypatch.setattr(folders, "put", put)
+    monkeypatch.setattr(folders, "write_new", put)
     with pytest.raises(type(error)):
         init(tmp_path / "kit", ["A"])
     assert len(written) > 5
@@ -223,7 +223,7 @@ def test_what_stands_in_the_way_is_neither_used_nor_followed(tmp_path: Path) -> 
     (tmp_path / "precious").mkdir(mode=0o755)
     (tmp_path / "precious/file").write_text("mine")
     (tmp_path / ".kit.silodp-new").symlink_to(tmp_path / "precious")
-    with pytest.raises(InputError, match="somebody else's, and in the way; remove it"):
+    with pytest.raises(InputError, match="belongs to another user and is in the way; remove it"):
         init(tmp_path / "kit", ["A"])
     assert (tmp_path / "precious/file").read_text() == "mine"
     assert stat.S_IMODE((tmp_path / "precious").stat().st_mode) == 0o755
@@ -355,7 +355,7 @@ def test_a_new_server_certificate_by_the_same_authority(kit: Path, made: Path) -
     ):
         renew(kit)
     (place / "ca.key").unlink()
-    with pytest.raises(InputError, match=r"ca\.key: there is no such file; put it back for the moment"):
+    with pytest.raises(InputError, match=r"ca\.key: there is no such file; put it back for the renewal"):
         renew(kit)
 
 

@@ -135,14 +135,12 @@ def test_who_asks_gives_up_in_time(folder: Path) -> None:
 
 def test_places_that_do_not_do(folder: Path) -> None:
     stop = threading.Event()
-    with pytest.raises(InputError, match="at most 107 bytes"):
-        serve(folder / ("x" * 120) / "site", lambda question: question, {0}, stop)
     with pytest.raises(InputError, match="open to other users"):
         serve(folder / "site", lambda question: question, {0}, stop)
     assert folder.stat().st_mode & 0o777 == 0o711
     (folder / "s").mkdir(mode=0o700)
     (folder / "s/site").write_text("a file")
-    with pytest.raises(InputError, match="is no socket"):
+    with pytest.raises(InputError, match="is not a socket"):
         serve(folder / "s/site", lambda question: question, {0}, stop)
 
 

@@ -145,7 +145,7 @@ def test_the_coordinators_page_says_what_status_says_and_follows_a_run_without_b
     assert f"{show_epsilon(status['run']['against']['coordinator'])} against the coordinator" in text(
         browser, "#rounds"
     )
-    assert "stands still after round 2 of 3" in text(browser, "#needs")
+    assert "stopped after round 2 of 3" in text(browser, "#needs")
     assert texts(browser, "#hospitals tbody th") == [one["name"] for one in status["hospitals"]]
     assert "This page itself shows what no ε covers: Dice on validation images, by hospital" in text(
         browser, "#uncovered"
@@ -175,7 +175,7 @@ def test_a_sites_page_says_what_status_says_and_follows_along(stage: Stage, brow
     width = float(browser.run("return document.querySelector('#limit .full').getAttribute('width')"))
     assert width == pytest.approx(100 * status["epsilon"] / status["limits"]["epsilon"], abs=0.01)
     assert "asked for figures of a model" in text(browser, "#now")
-    assert "Its last word was a refusal" in text(browser, "#needs")
+    assert "Its last reply was a refusal" in text(browser, "#needs")
     assert "Validation and test figures" in text(browser, "#leaves")
     assert "validation and test figures" not in text(browser, "#leaves p"), "they are let out"
     assert browser.console() == []
@@ -279,7 +279,7 @@ def test_a_port_that_is_taken_costs_the_page_and_nothing_else(
     with caplog.at_level(logging.WARNING, "silodp"), serve_coordinator_page(stage.kit, port) as address:
         assert address is None
     (line,) = [one.getMessage() for one in caplog.records]
-    assert line.startswith(f"no page: port {port} of 127.0.0.1 cannot be had")
+    assert line.startswith(f"no page: port {port} of 127.0.0.1 is not available")
     assert ask(stage.site)[0] == 200
 
 

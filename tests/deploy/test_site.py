@@ -1,4 +1,4 @@
-"""A site keeps the last word: what was not agreed on, or is beyond its limits, gets no contribution."""
+"""A site checks every request: what was not agreed on, or is beyond its limits, is refused."""
 
 import math
 import shutil
@@ -15,11 +15,11 @@ from network import REHEARSAL, Federation
 
 from silodp import Experiment
 from silodp.deploy.agreement import Agreement
-from silodp.deploy.answered import Answered
 from silodp.deploy.envelope import Reply, Request, open_reply, seal
+from silodp.deploy.last_answer import LastAnswer
 from silodp.deploy.limits import Limits
 from silodp.deploy.run import _engine as engine_of
-from silodp.deploy.run import collect_facts, deployable, draw_up, run_deployed
+from silodp.deploy.run import collect_facts, deployable, make_agreement, run_deployed
 from silodp.errors import InputError
 from silodp.federation import first_intermediaries
 from silodp.hospital import Hospital
@@ -53,7 +53,7 @@ class Asked:
         engine = engine_of(coordinator, experiment, "a" * 32, folder / "run")
         facts = collect_facts(engine, experiment, coordinator)
         self.public: Public = derive(with_origin(experiment), facts, device_named("cpu"))
-        self.agreement = draw_up("a" * 32, self.public, coordinator)
+        self.agreement = make_agreement("a" * 32, self.public, coordinator)
 
     def send(
         self, kind: str, payload: bytes = b"", key: Ed25519PrivateKey | None = None, **fields: Any
@@ -108,9 +108,9 @@ PLANS: dict[str, tuple[Callable[[Asked], RoundPlan], str]] = {
     "more intermediaries": (lambda one: one.plan(intermediaries=2), "v = 2, and 1 was agreed on"),
     "less noise": (
         lambda one: one.plan(events=(replace(one.plan().events[0], noise_multiplier=0.1),)),
-        "the noise on it",
+        "the noise on them",
     ),
-    "no events": (lambda one: one.plan(events=()), "what it would release"),
+    "no events": (lambda one: one.plan(events=()), "its releases"),
     "another model": (lambda one: one.plan(model="0" * 64), "another model"),
     "more numbers": (lambda one: one.plan(parameters=torch.zeros(7)), "another model"),
     "another start": (lambda one: one.plan(parameters=one.plan().parameters + 1), "other parameters"),
@@ -308,11 +308,11 @@ def test_kills_between_states_and_answer_leave_the_states_that_are_needed(
     asked = Asked(tiny.change(local__state="kept", rounds=4), tmp_path)
     asked.agree()
     assert asked.train(asked.plan(1)).kind == "answer"
-    write = Answered.write
+    write = LastAnswer.write
     for number in (2, 3):
-        monkeypatch.setattr(Answered, "write", lambda self, path: (_ for _ in ()).throw(OSError("killed")))
+        monkeypatch.setattr(LastAnswer, "write", lambda self, path: (_ for _ in ()).throw(OSError("killed")))
         assert asked.train(asked.plan(number)).kind == "refusal"
-        monkeypatch.setattr(Answered, "write", write)
+        monkeypatch.setattr(LastAnswer, "write", write)
         asked.hospitals.start(NAME)
         asked.site = asked.hospitals.sites[NAME]
     assert asked.train(asked.plan(4)).kind == "answer"
@@ -335,13 +335,13 @@ AGREEMENTS: dict[str, tuple[Callable[[Asked], Agreement], str]] = {
         lambda one: replace(
             one.agreement, facts=(replace(one.agreement.facts[0], train=99), *one.agreement.facts[1:])
         ),
-        "is not what its data are",
+        "do not match the hospital's data",
     ),
     "another key": (
         lambda one: replace(one.agreement, keys={**one.agreement.keys, NAME: "0" * 64}),
         "another key for hospital-0",
     ),
-    "another run": (lambda one: replace(one.agreement, run="b" * 32), "of another run"),
+    "another run": (lambda one: replace(one.agreement, run="b" * 32), "to another run"),
     "other settings": (
         lambda one: replace(
             one.agreement, experiment=one.agreement.experiment.replace("rounds = 3", "rounds = 2")
@@ -369,7 +369,7 @@ def test_an_agreement_needs_the_coordinators_own_signature(tiny: Experiment, tmp
     content = asked.agreement.to_bytes()
     for signature in ("", "00" * 64, Ed25519PrivateKey.generate().sign(content).hex()):
         reply = asked.send("agree", content, about={"signature": signature})
-        assert_refused(reply, "the coordinator's own signature is not under it")
+        assert_refused(reply, "the coordinator's signature on it is not valid")
     assert_refused(asked.train(asked.plan()), "nothing was agreed on")
 
 
@@ -383,7 +383,7 @@ def test_strangers_and_messages_for_others_get_nowhere(tiny: Experiment, tmp_pat
         asked.send("plan", content, key=asked.hospitals.keys["hospital-1"]), "signed by another key"
     )
     assert_refused(asked.send("plan", content, hospital="hospital-1"), "and this is hospital-0")
-    assert_refused(asked.send("plan", content, run="../../etc"), "no proper number")
+    assert_refused(asked.send("plan", content, run="../../etc"), "is malformed")
     assert_refused(asked.send("plan", content[:-9]), "plan")
     assert asked.site.ledger.events == []
 
@@ -394,12 +394,12 @@ def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path:
     asked.agree()
     payload = bytes(asked.plan().parameters.numpy().data)
     about = {"part": "test", "thorough": False, "batch": None}
-    assert_refused(asked.send("evaluate", payload, about=about), "figures do not leave this hospital")
+    assert_refused(asked.send("evaluate", payload, about=about), "metrics do not leave this hospital")
     open_ = Asked(tiny, tmp_path / "open")
     open_.agree()
     assert open_.send("evaluate", payload, about=about).kind == "answer"
     assert_refused(open_.send("evaluate", payload[:-4], about=about), "parameters were agreed on")
-    assert_refused(open_.send("evaluate", payload, about={**about, "part": "train"}), "'train' in batches")
+    assert_refused(open_.send("evaluate", payload, about={**about, "part": "train"}), "'train' with batch")
 
 
 @pytest.mark.parametrize("error", [RuntimeError, InputError])

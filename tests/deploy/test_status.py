@@ -128,7 +128,7 @@ def test_refusals_are_told_on_both_sides_and_need_a_person(
     site, here = site_status(kit / "hospitals" / NAME), coordinator_status(kit)
     reason = site["refusals"][0]["reason"]
     assert reason.startswith("limits.epsilon = 5: this would bring the hospital to")
-    assert site["needs"] == [f"its last word was a refusal: {reason}"]
+    assert site["needs"] == [f"its last reply was a refusal: {reason}"]
     told = {one["hospital"]: one for one in here["refusals"]}
     assert told.keys() == set(hospitals.sites)
     assert (told[NAME]["asked"], told[NAME]["reason"]) == ("agree", reason)
@@ -177,7 +177,7 @@ def test_a_round_under_way_a_kill_and_what_goes_on(
     here = coordinator_status(kit)
     assert here["run"] is not None
     assert (here["run"]["state"], here["run"]["answered"]) == ("interrupted", None)
-    assert any("stands still after round 1 of 3" in need and "--resume" in need for need in here["needs"])
+    assert any("stopped after round 1 of 3" in need and "--resume" in need for need in here["needs"])
     resume_deployed(
         place / "runs" / "tiny-1", hospitals.coordinator_of(kit, hospitals.network()), device="cpu"
     )
@@ -222,10 +222,8 @@ def test_a_run_whose_folder_is_held_is_at_work(hospitals: Federation, kit: Path,
     folder = train(hospitals, kit, tiny)
     (folder / "summary.json").unlink()
     assert coordinator_status(kit)["run"]["state"] == "interrupted"  # type: ignore[index]
-    files = RunFolder(folder)
-    files.hold()
-    assert coordinator_status(kit)["run"]["state"] == "at work"  # type: ignore[index]
-    files.let_go()
+    with RunFolder.open(folder):
+        assert coordinator_status(kit)["run"]["state"] == "at work"  # type: ignore[index]
 
 
 def test_the_command_says_it_in_words_and_in_json(hospitals: Federation, kit: Path, tiny: Experiment) -> None:

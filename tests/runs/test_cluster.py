@@ -251,7 +251,7 @@ def test_a_cluster_that_is_not_there_is_not_waited_for(
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        with pytest.raises(InputError, match=rf"^RAY_ADDRESS = {address}: nobody answers there .*ray start"):
+        with pytest.raises(InputError, match=rf"^RAY_ADDRESS = {address}: it does not answer .*ray start"):
             build(tiny, device="cpu", engine="flower")
 
 
@@ -262,7 +262,7 @@ def test_without_flower_or_ray_it_says_how_to_get_them(
     monkeypatch.setitem(sys.modules, missing, None)
     done = command_line("run", "demo", "--engine", "flower", "--out", tmp_path / "run")
     assert done.returncode == 2
-    assert f"{missing} is needed for this and is not here; pip install 'silodp[flower]'" in done.stderr
+    assert f"this needs {missing}, which is not installed; pip install 'silodp[flower]'" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

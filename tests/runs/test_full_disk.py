@@ -13,8 +13,8 @@ from torch import nn
 
 from silodp import Experiment, InputError, files, resume, train
 from silodp.runs import folder as run_folder
+from silodp.runs.result import Result
 from silodp.runs.statement import read_statement
-from silodp.runs.training import Result
 
 
 class FullDisk:

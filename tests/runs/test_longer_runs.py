@@ -150,10 +150,10 @@ def test_fewer_rounds_than_are_released_are_refused(
 
 
 STEPS: list[tuple[type, str]] = [
-    (RunFolder, "drop_results"),
+    (RunFolder, "remove_results"),
     (RunFolder, "save_experiment"),
     (RunFolder, "save_checkpoint"),
-    (RunFolder, "keep_metrics"),
+    (RunFolder, "truncate_metrics"),
 ]
 
 
@@ -243,7 +243,7 @@ def test_the_versions_stand_there_from_the_start_and_another_is_warned_of(
     monkeypatch.setattr(torch, "__version__", "9.9")
     resume(tmp_path / "run", cohort=cohort, device="cpu")
     assert f"trained with silodp {own['silodp']} and PyTorch {own['torch']}, " in caplog.text
-    assert "goes on with silodp 0.2.0 and PyTorch 9.9; figures may differ" in caplog.text
+    assert "continued with silodp 0.2.0 and PyTorch 9.9; results may differ" in caplog.text
     other = {"silodp": "0.2.0", "torch": "9.9", "after_round": 1}
     assert json.loads(path.read_text()) == {"versions": [own, other]}
     caplog.clear()

@@ -165,12 +165,12 @@ def test_a_run_rolled_back_as_a_whole_is_not_what_was_signed(run: Path, keys: Pa
 def test_a_run_that_is_not_in_order_or_not_over_is_not_signed(run: Path, keys: Path, tmp_path: Path) -> None:
     path = run / "ledger.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="not signed, for its files are not in order: "):
+    with pytest.raises(InputError, match="not signed, since its files are inconsistent: "):
         sign(run, keys / "key.pem")
     with pytest.raises(Killed):
         train(EXPERIMENT, cohort=blob_cohort(), out=tmp_path / "early", device="cpu", on_round=kill_after(1))
     with pytest.raises(
-        InputError, match="not signed, for the run is not over; finish it with `silodp resume`"
+        InputError, match="not signed, since the run is not finished; finish it with `silodp resume`"
     ):
         sign(tmp_path / "early", keys / "key.pem")
     assert not (tmp_path / "early" / STATEMENT).exists()

@@ -240,7 +240,7 @@ def test_resuming_with_other_data_or_settings_is_refused(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("checkpoint.pt", None, "its checkpoint is gone"),
+        ("checkpoint.pt", None, "its checkpoint is missing"),
         ("checkpoint.pt", b"garbage", "not a checkpoint"),
         ("metrics.jsonl", b"garbage\n", "line 1: damaged"),
         ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),
@@ -366,10 +366,8 @@ def test_a_run_in_use_is_not_resumed_by_a_second_process(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
-    held = RunFolder.open(tmp_path / "run")
-    with pytest.raises(InputError, match="another process"):
+    with RunFolder.open(tmp_path / "run"), pytest.raises(InputError, match="another process"):
         resume(tmp_path / "run", cohort=cohort, device="cpu")
-    held.let_go()
 
 
 def test_your_own_classifier_on_your_own_tensors(tmp_path: Path) -> None:

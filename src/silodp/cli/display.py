@@ -28,8 +28,9 @@ from silodp.runs.wording import (
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
+    from silodp.runs.result import Result
     from silodp.runs.schema import RoundRecord
-    from silodp.runs.training import OnRound, Result
+    from silodp.runs.training import OnRound
 
 screen = terminal(stderr=True)
 """For progress and notes; results go to standard output."""

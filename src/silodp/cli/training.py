@@ -18,7 +18,8 @@ from silodp.errors import InputError
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
     from silodp.runs.cluster import Cluster
-    from silodp.runs.training import OnRound, Result
+    from silodp.runs.result import Result
+    from silodp.runs.training import OnRound
 
 Engine = Annotated[
     str, typer.Option(help="in-process, or flower: hospitals over a cluster, see docs/cluster.md.")

@@ -32,14 +32,14 @@ class Entry:
 
 
 def entries(cache: Path) -> list[Entry]:
-    """What lies in a cache, the largest first."""
+    """The stores in a cache, the largest first."""
     paths: dict[str, set[str]] = {}
     for seen in cache.glob("seen/*.json"):
         try:
             said = read_json(seen)
             paths.setdefault(str(said["store"]), set()).add(str(said["path"]))
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # damaged: it leads nowhere
+            continue  # damaged
     found = []
     for folder in cache.glob("*"):
         if _STORE.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink():
@@ -49,7 +49,7 @@ def entries(cache: Path) -> list[Entry]:
 
 
 def clear(cache: Path) -> list[Entry]:
-    """Removes every store and what a kill left; what another process is decoding now, and else, stays."""
+    """Removes every store and what killed processes left; nothing that is being decoded, nor other files."""
     removed = entries(cache)
     for entry in removed:
         shutil.rmtree(entry.folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What lies at a path, before and after it is decoded: every source of files speaks in these words.
+"""The types that every source of files uses, for what it finds at a path and what it decodes.
 
 A source's `scan` looks at names, lists and csv files only and returns a `Catalogue`. Its `read` decodes one
-`Scan` into `Pictures`; it knows nothing of hospitals that are dealt out, of the cache, or of other scans.
+`Scan` into `Pictures`; it knows nothing of the cache, of simulated hospitals, or of other scans.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from silodp.errors import printable
 PARTS = ("train", "validation", "test")
 
 OnRead = Callable[[int, int], None]
-"""Told how many files of how many have been read."""
+"""Called with the number of files read so far and in total."""
 
 
 class Unreadable(ValueError):
@@ -37,11 +37,11 @@ class Unreadable(ValueError):
 
 @contextmanager
 def at_fault(file: Path, otherwise: str = "cannot be read ({})") -> Iterator[None]:
-    """Whatever goes wrong inside is the fault of this file, such as an image's mask.
+    """Turns every error inside into an `Unreadable` that names this file, such as an image's mask.
 
     Args:
-        file: whose fault it is.
-        otherwise: what to say of an error that is none of ours, with its first line.
+        file: the one that is being read.
+        otherwise: text for errors that are not `Unreadable`; {} is their first line.
     """
     try:
         yield
@@ -49,12 +49,12 @@ def at_fault(file: Path, otherwise: str = "cannot be read ({})") -> Iterator[Non
         raise
     except Unreadable as error:
         raise Unreadable(str(error), error.file or file) from error
-    except Exception as error:  # decoders raise anything at all on a broken file
+    except Exception as error:  # decoders raise all kinds of errors on a damaged file
         raise Unreadable(otherwise.format(first_line(error, file)), file) from error
 
 
 def first_line(error: Exception, *files: Path) -> str:
-    """What an error says, in one line and without the folders of the files."""
+    """The first line of an error's text, with file names in place of their paths."""
     said = next(iter(str(error).splitlines()), "") or type(error).__name__
     for file in files:
         said = said.replace(str(file), file.name)
@@ -62,7 +62,7 @@ def first_line(error: Exception, *files: Path) -> str:
 
 
 def why_unreadable(error: Exception) -> str:
-    """In one line; a decoder raises anything at all on a broken file."""
+    """Why a file could not be read, in one line, for any error."""
     if isinstance(error, Unreadable):
         return str(error)
     if isinstance(error, MemoryError):
@@ -72,7 +72,7 @@ def why_unreadable(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that cannot be used, and why."""
+    """A file or image that cannot be used, and why."""
 
     name: str
     what: str
@@ -83,16 +83,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Row:
-    """One image: whose, and where it stands. None: the files do not say.
+    """What the files say about one image; None where they say nothing.
 
     Attributes:
-        name: of the image, unique: its file's path below the root, with "#7" for number 7 of several.
+        name: unique: its file's path below the root, with "#7" for the seventh image of a file.
         hospital: where it was taken.
-        patient: who it shows.
-        part: "train", "validation" or "test", where the data set says so.
+        patient: id of the person it shows.
+        part: "train", "validation" or "test", where the data set defines them.
         size: (height, width) as it was in the file.
-        links: other ids that the person has, such as a study's: images that share one stay together.
-        features: what else is known, such as {"slice": 12.0, "scanner": "Acme X"}; "slice" is its position.
+        links: further ids of the person, such as a study's; images that share one stay together.
+        features: further values, such as {"slice": 12.0, "scanner": "Acme X"}; "slice" is its position.
     """
 
     name: str
@@ -106,13 +106,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Scan:
-    """What is decoded in one go: a picture, a volume, or a file of many pictures.
+    """The unit of decoding: a picture, a volume, or a file of many pictures.
 
     Attributes:
-        name: the image's path below the root, as people know it.
+        name: the image's path below the root.
         files: the image's file, then those of its masks.
         label: its class, where the target is a class.
-        hospital, patient, part: what names and lists tell, as in `Row`.
+        hospital, patient, part: from names and lists, as in `Row`.
         stratum: `CohortSettings.sample` draws evenly over strata, such as the subtypes of a haemorrhage.
     """
 
@@ -125,7 +125,7 @@ class Scan:
     stratum: str = ""
 
     def row(self, **more: Any) -> Row:
-        """The row of a scan that is one image, with what its file adds."""
+        """The row of an image of this scan; `more` replaces fields."""
         return replace(Row(self.name, self.hospital, self.patient, self.part), **more)
 
 
@@ -150,7 +150,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Measure:
-    """What an image is in its file; its slices where it is a volume."""
+    """Size and channels of an image in its file, or of the slices of a volume."""
 
     height: int
     width: int
@@ -159,21 +159,21 @@ class Measure:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What was recognised at a path.
+    """What was found at a path.
 
     Attributes:
         kind: as in `CohortSettings.kind`.
         root: where names begin.
-        layout: one sentence that says what was recognised.
+        layout: a sentence that describes the layout of files.
         target: what is to be predicted.
         classes: names of the classes, or of the masks.
         scans: in the order of their names.
         read: decodes one scan; raises `Unreadable`, or whatever the decoder raises, if it cannot.
         problems: found without decoding, such as a label without an image.
         notes: what a reader of results should know.
-        lists: csv and json files that told about the scans.
-        measure: the size and channels of one scan, without decoding more than that needs; None: images that
-            nobody gave a size or channels stay as they are.
+        lists: csv and json files that describe the scans.
+        measure: reads the size and channels of one scan from its header; None: images for which the settings
+            name no size or channels stay as they are.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Who holds which data. A cohort knows nothing of privacy, models or training."""
+"""The data of a federation's hospitals. Nothing here depends on privacy, models or training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Examples:
         return len(self.images)
 
     def __getitem__(self, index: Tensor | slice) -> Self:
-        """These images, on their device; whose they are is not handed on, for it takes part in no step."""
+        """The images at an index, on their device, without `patients`, which no training step uses."""
         return type(self)(self.images[index], self.targets[index])
 
     def to(self, device: torch.device) -> Self:
@@ -79,8 +79,15 @@ class Cohort:
     ) -> Self:
         """Divides each hospital's (images, targets) at random into train, validation and test.
 
-        Where a patient has several images, give (images, targets, patients), with a number or a name an
-        image: nobody is then divided, neither here nor over intermediaries.
+        Where a patient has several images, give (images, targets, patients), with a number or a name for
+        each image: all images of a patient then stay together, here and in intermediaries.
+
+        Args:
+            hospitals: by name. Images are (n, channels, height, width); targets (n,) classes or (n, masks,
+                height, width). They are not copied.
+            name: of the cohort.
+            shares: of train, validation and test.
+            seed: of the division.
         """
         generator = torch.Generator().manual_seed(seed)
         members = []
@@ -107,14 +114,14 @@ class Cohort:
 
     @property
     def knows_patients(self) -> bool:
-        """Whether it is known of every training image whose it is."""
+        """Whether the patient of every training image is known."""
         return all(hospital.train.patients is not None for hospital in self.hospitals)
 
     def check(self, classes: int | None = None) -> Self:
-        """Refuses what would break or silently spoil a training: see the messages.
+        """Refuses data that would break or silently spoil training; returns the cohort itself.
 
         Args:
-            classes: how many there are, where that is agreed on; otherwise they are counted in the labels.
+            classes: the agreed number of classes; None: they are counted in the labels.
         """
         if not self.hospitals:
             raise InputError("cohort: no hospital; give at least one")
@@ -123,7 +130,7 @@ class Cohort:
             raise InputError(f"cohort: two hospitals share a name in {names}; rename one")
         for name in names:
             if name.encode("utf-8", "ignore").decode() != name:
-                raise InputError(f"cohort: a hospital is called {name!r}, which no file can hold; rename it")
+                raise InputError(f"cohort: a hospital is called {name!r}, which is not valid text; rename it")
         first = self.hospitals[0].train
         if first.images.ndim != 4:
             raise InputError(
@@ -141,7 +148,7 @@ class Cohort:
                 if found := set(examples.targets.tolist()) - set(range(classes)):
                     raise InputError(
                         f"{where}: class {min(found)}, but cohort.classes = {classes}, so that classes are "
-                        f"0 to {classes - 1}; mend the labels, or agree on another cohort.classes"
+                        f"0 to {classes - 1}; correct the labels, or set another cohort.classes"
                     )
         elif first.targets.ndim == 1:
             known = set().union(*(hospital.train.targets.tolist() for hospital in self.hospitals))
@@ -164,7 +171,7 @@ class Cohort:
         return self
 
     def fingerprint(self) -> str:
-        """A hash of everything in the cohort, so that a run resumes on the same data only."""
+        """A hash of all tensors, so that a run is resumed on the same data only."""
         digest = hashlib.sha256()
         for hospital in self.hospitals:
             for part, examples in hospital.parts.items():
@@ -184,7 +191,7 @@ def _numbers(names: ArrayLike) -> Tensor:
 def _divided(
     count: int, patients: Tensor | None, shares: tuple[float, float, float], generator: torch.Generator
 ) -> list[Tensor]:
-    """Which images are train, validation and test: drawn at random, whole patients where they are known."""
+    """Draws the images of train, validation and test, whole patients where they are known."""
     first = round(shares[0] * count)
     edges = [first, first + round(shares[1] * count)]
     if patients is None:
@@ -192,7 +199,7 @@ def _divided(
     else:
         people = torch.randperm(int(patients.max()) + 1, generator=generator)[patients]
         order = people.argsort(stable=True)
-        # A part ends with the patient that its last image is of.
+        # A part ends with the last image of a patient.
         sorted_people = people[order]
         for place, edge in enumerate(edges):
             while 0 < edge < count and sorted_people[edge] == sorted_people[edge - 1]:
@@ -211,7 +218,7 @@ def _check_part(where: str, examples: Examples, like: Examples) -> None:
         )
     if images.is_floating_point() and not bool(torch.isfinite(images).all()):
         bad = int((~torch.isfinite(images).flatten(1).all(1)).nonzero()[0])
-        raise InputError(f"{where}: image {bad} has NaN or infinite values; mend or remove it")
+        raise InputError(f"{where}: image {bad} has NaN or infinite values; correct or remove it")
     if len(targets) != len(images):
         raise InputError(f"{where}: {len(images)} images but {len(targets)} targets")
     if examples.patients is not None and len(examples.patients) != len(images):

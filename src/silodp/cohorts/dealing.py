@@ -1,4 +1,4 @@
-"""Which hospital each group of images goes to: as named, by a feature, or dealt out by chance."""
+"""Assigns groups of images to hospitals: as named, by a feature, or at random."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_named(rows: Sequence[Row], first: Numbers, settings: StoredCohort) -> Dea
 
 
 def by_feature(rows: Sequence[Row], groups: Groups, settings: StoredCohort) -> Dealt:
-    """A hospital for each value; a group with several values goes where most of its images are."""
+    """A hospital for each value of a feature; a group with several values goes to its most frequent one."""
     feature = settings.feature
     values = [_value(row.features.get(feature or "")) for row in rows]
     without = [row.name for row, value in zip(rows, values, strict=True) if value is None]
@@ -68,7 +68,7 @@ def by_feature(rows: Sequence[Row], groups: Groups, settings: StoredCohort) -> D
 
 
 def _value(value: Any) -> float | str | None:
-    """A feature's value, such that equal ones compare equal; None where it is not known."""
+    """A feature's value in a form that can be compared; None where it is unknown."""
     if value is None or (isinstance(value, Real) and math.isnan(value)):
         return None
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else str(value)
@@ -77,7 +77,7 @@ def _value(value: Any) -> float | str | None:
 def dealt(
     rows: Sequence[Row], labels: Numbers | None, groups: Groups, rule: str, settings: StoredCohort
 ) -> Dealt:
-    """Simulated hospitals. Given parts are dealt out one by one, so that every hospital has all of them."""
+    """Simulates hospitals. Given parts are assigned one by one, so that every hospital has all of them."""
     named = {row.hospital for row in rows} - {None}
     count = _how_many(len(named), rule, settings)
     everything = np.arange(len(groups.sizes))
@@ -126,14 +126,14 @@ def _how_many(named: int, rule: str, settings: StoredCohort) -> int:
 
 
 def _fill(sizes: Numbers, targets: NDArray[Any], least: int, turn: int, rng: np.random.Generator) -> Numbers:
-    """Groups, larger ones first, each to the hospital that lacks most: off by one group at most."""
+    """Assigns groups, largest first, each to the hospital that lacks most: off by one group at most."""
     order = rng.permutation(len(sizes))
     order = order[np.argsort(-sizes[order], kind="stable")]
     count = len(targets)
     where = np.full_like(sizes, -1)
 
     def deal(lacks: NDArray[Any], groups: Numbers) -> None:
-        # Ties go round from `turn`, so that the same hospital does not get the rest of every part.
+        # Ties start at `turn`, so that the same hospital does not get the remainder of every part.
         heap = [(-lack, (index - turn) % count, index) for index, lack in enumerate(lacks.tolist())]
         heapq.heapify(heap)
         for group, size in zip(groups.tolist(), sizes[groups].tolist(), strict=True):
@@ -143,7 +143,7 @@ def _fill(sizes: Numbers, targets: NDArray[Any], least: int, turn: int, rng: np.
 
     deal(targets, order)
     if np.bincount(where, minlength=count).min() < least:
-        # A large group filled a hospital by itself: hospitals with room for them get some small groups first.
+        # A large group filled a hospital: hospitals with room get some small groups first.
         small = order[::-1][: count * least].reshape(least, count)
         room = sizes[small].sum(0) <= targets
         where[:] = -1
@@ -155,7 +155,7 @@ def _fill(sizes: Numbers, targets: NDArray[Any], least: int, turn: int, rng: np.
 def _dirichlet(
     labels: Numbers | None, groups: Groups, count: int, settings: StoredCohort, rng: np.random.Generator
 ) -> Numbers:
-    """Hospitals drawn with chances that each class has of its own, which are Dirichlet draws themselves."""
+    """Draws a hospital for each group, with probabilities of its class that are Dirichlet draws."""
     if labels is None:
         raise InputError(
             "cohort.partition = dirichlet: it skews classes, but the targets are masks; "
@@ -180,7 +180,7 @@ def _dirichlet(
 
 
 def lacking_a_part(where: Numbers, groups: Groups, count: int) -> Numbers:
-    """Hospitals that cannot have all parts."""
+    """Indices of hospitals that cannot have all parts."""
     if groups.parts is None:
         return np.flatnonzero(np.bincount(where, minlength=count) < LEAST)
     table = np.bincount(where * LEAST + groups.parts, minlength=count * LEAST)

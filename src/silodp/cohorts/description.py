@@ -1,4 +1,4 @@
-"""A cohort in numbers: what `cohort.json` of a run says, and what the tables show."""
+"""A cohort in numbers: the content of a run's `cohort.json`, and of tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def describe(cohort: Cohort, classes: int | None = None) -> dict[str, Any]:
 
     Args:
         cohort: checked.
-        classes: how many, where that is agreed on; otherwise they were counted in the labels, and it is said.
+        classes: the agreed number of classes; None: they were counted in the labels, and this is recorded.
     """
     first = cohort.hospitals[0].train
     names = list(cohort.about.get("classes") or _numbered(cohort))
@@ -43,7 +43,7 @@ def describe(cohort: Cohort, classes: int | None = None) -> dict[str, Any]:
 
 
 def in_short(description: dict[str, Any]) -> dict[str, Any]:
-    """What a run's summary says of its cohort."""
+    """The part of a description that a run's summary has."""
     kept = (
         "cohort", "images", "patients", "simulated", "partition", "position_auc", "notes", "classes_counted",
         "whole_patients",

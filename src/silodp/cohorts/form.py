@@ -1,4 +1,4 @@
-"""Size and channels of a cohort's images where nobody says them: colours stay, nothing is enlarged."""
+"""Default size and channels of a cohort's images: colours are kept, nothing is enlarged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST = 256  # unless more is asked for
 
 
 def with_form(catalogue: Catalogue, settings: FileCohort) -> FileCohort:
-    """The settings with an image size and channels, where its kind measures files and they are not said."""
+    """Fills in image size and channels from the files, if the kind measures them and they are not set."""
     measure = catalogue.measure
     if measure is None or (settings.image_size and settings.channels):
         return settings
@@ -21,7 +21,7 @@ def with_form(catalogue: Catalogue, settings: FileCohort) -> FileCohort:
     def measured(scan: Scan) -> Measure | None:
         try:
             return measure(scan)
-        except Exception:  # it is named, with the reason, when it is decoded
+        except Exception:  # the reason is reported when it is decoded
             return None
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

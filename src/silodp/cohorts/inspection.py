@@ -1,4 +1,4 @@
-"""What a person should know of their files before training: `silodp data check`."""
+"""Checks of files before training: `silodp data check`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from silodp.cohorts.store import Store
 from silodp.errors import InputError
 from silodp.garbage import no_search_for_garbage
 
-SIMULATED = (6, 5, 4, 3, 2)  # hospitals, as the paper's, or as many as there are images or patients for,
-ENOUGH = 4  # of them for training each, so that a hospital can be split
+SIMULATED = (6, 5, 4, 3, 2)  # hospitals to try, the paper's number first
+ENOUGH = 4  # training images of each, so that a hospital can be split
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,22 @@ class Findings:
     """What was found at a path.
 
     Attributes:
-        settings: with which it can be read; where the files name no hospital and nobody said how many to
-            simulate, with a number that they allow.
+        settings: to read it with; where neither files nor settings name hospitals, with a possible number.
         target: "class" or "mask".
-        description: counts by hospital, part and class, as in cohort.json; None where it cannot be dealt out.
-        undealt: why it cannot be dealt out to hospitals and parts, with the way out.
+        description: counts by hospital, part and class, as in cohort.json; None where `undealt`.
+        undealt: why images cannot be assigned to hospitals and parts, and what to do.
         images: how many can be used.
         sizes: of the images in the files, (height, width), the most frequent first.
         shape: (channels, height, width) of the images as they are kept.
-        stored: bytes that they take in the cache.
-        mask_values: what masks hold, by hospital as the files name it.
-        mask_areas: the mean share of an image that is marked, by hospital and mask.
-        doubt: what must be said of masks before they can be used.
+        stored: bytes in the cache.
+        mask_values: values in masks, by hospital as the files name it.
+        mask_areas: the mean share of an image that a mask covers, by hospital and mask.
+        doubt: why the meaning of masks is ambiguous, and the settings that resolve it.
         problems: what cannot be used, by name.
         duplicates: names of images with the same pixels, within a hospital (or where none is known).
         duplicates_across: the same, in two hospitals.
         leaks: patients in two hospitals or in two parts, as the files name them.
-        notes: what a reader of results should know.
+        notes: for readers of results.
     """
 
     settings: StoredCohort
@@ -71,13 +70,13 @@ class Findings:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it can be trained on as it is, or with what was said to be left out."""
+        """Whether it can be trained on with these settings."""
         problems = self.problems and not self.skips
         return not (problems or self.leaks or self.duplicates_across or self.undealt or self.doubt)
 
     @property
     def skips(self) -> bool:
-        """Whether what cannot be used is left out."""
+        """Whether files that cannot be used are left out."""
         return not isinstance(self.settings, FileCohort) or self.settings.skip_unreadable
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,14 +106,14 @@ class Findings:
 def recognise(
     given: Mapping[str, Any], usual: Mapping[str, Any] | None = None
 ) -> tuple[StoredCohort, Catalogue | None, list[str]]:
-    """What lies at `given["path"]`: the first kind whose `scan` finds something there, if none is named.
+    """Finds the kind of files at `given["path"]`: the first whose `scan` succeeds, unless one is named.
 
     Args:
         given: settings of the section `cohort`, with a path.
-        usual: settings that hold where `given` says nothing, for kinds that have them.
+        usual: defaults, for kinds that have these settings.
 
     Returns:
-        The settings; what was found, None where it is prepared; and why a csv that lies there was not used.
+        The settings; the catalogue, None for a prepared cohort; and why a csv file there was not used.
     """
     path = Path(given["path"])
     if not path.exists():
@@ -126,7 +125,7 @@ def recognise(
             catalogue = look(settings) if isinstance(settings, FileCohort) else None
             found[settings.kind] = settings, catalogue
             if catalogue is None or catalogue.lists or path.is_file():
-                break  # lists name their files: nothing else is meant
+                break  # lists name their files, so no other kind is meant
         except UnfitFile:
             raise  # it is of this kind
         except InputError as error:
@@ -139,7 +138,7 @@ def recognise(
             f"{kind}: {str(error).removeprefix(f'cohort.path = {path}: ')}" for kind, error in reasons.items()
         )
         raise InputError(f"{path}: nothing that silodp knows; tried {'; '.join(said)}")
-    # Images beside masks are a folder like any other, whatever organ they show.
+    # Images beside masks are a plain folder, whatever organ they show.
     folder = found.get("folder", (None, None))[1]
     chosen = "folder" if folder is not None and folder.target == "mask" else next(iter(found))
     settings, catalogue = found[chosen]
@@ -149,7 +148,7 @@ def recognise(
 
 
 def _candidates(given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]) -> list[StoredCohort]:
-    """The kinds that could read what lies there, or the one that is named, with the settings given."""
+    """The kinds that could read this path, or the one that is named, with the settings given."""
     known = [kind for kind in CohortSettings.known.values() if issubclass(kind, StoredCohort)]
     kinds: list[type[StoredCohort]] = []
     if "kind" in given:
@@ -181,7 +180,7 @@ def _candidates(given: Mapping[str, Any], path: Path, usual: Mapping[str, Any]) 
 def inspect(
     given: Mapping[str, Any], on_read: OnRead | None = None
 ) -> tuple[Findings, Store, Placement | None]:
-    """Reads everything at `given["path"]` and looks for what would spoil a training."""
+    """Reads all files at `given["path"]` and looks for what would spoil training."""
     settings, catalogue, doubts = recognise(given)
     store = read_store(settings, on_read, catalogue)
     told = settings.hospitals
@@ -189,7 +188,8 @@ def inspect(
     notes = list(description["notes"] if description else store.notes)
     if settings.hospitals != told:
         notes.append(
-            f"the files name no hospital: {settings.hospitals} are simulated; choose with --set hospitals=…"
+            f"the files name no hospital: {settings.hospitals} are simulated; change that with --set "
+            "hospitals=…"
         )
     same, across = _duplicates(store, placement)
     findings = Findings(
@@ -218,7 +218,7 @@ def inspect(
 def _dealt(
     store: Store, settings: StoredCohort
 ) -> tuple[StoredCohort, Placement | None, dict[str, Any] | None, str | None]:
-    """Who holds what, with the number of hospitals to simulate where nobody said it; or why nobody can."""
+    """Assigns images, trying several numbers of hospitals where none is set; or says why not."""
     tries = [settings]
     usual = CohortSettings.of(kind=store.kind).hospitals
     nameless = all(row.hospital is None for row in store.rows)
@@ -260,34 +260,33 @@ def _enlarged(store: Store) -> list[str]:
 
 
 def _classes(store: Store) -> dict[str, int]:
+    """Images of each class, or with something in each mask."""
     if not store.rows:
         return dict.fromkeys(store.classes, 0)
     if store.labels is None:
         found = store.targets.reshape(*store.targets.shape[:2], -1).any(2).sum(0)
-        return {name: int(found[number]) for number, name in enumerate(store.classes)}
-    return {name: int((store.labels == number).sum()) for number, name in enumerate(store.classes)}
+    else:
+        found = np.bincount(store.labels, minlength=len(store.classes))
+    return dict(zip(store.classes, found.tolist(), strict=True))
 
 
 def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """Groups of images with the same pixels: those within one hospital, and those across hospitals."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for number, digest in enumerate(store.digests):
-        groups[digest].append(number)
+    groups: dict[str, list[tuple[Row, object]]] = defaultdict(list)
+    hospitals = [row.hospital for row in store.rows] if placement is None else placement.hospital.tolist()
+    for digest, row, hospital in zip(store.digests, store.rows, hospitals, strict=True):
+        groups[digest].append((row, hospital))
     within: list[tuple[str, ...]] = []
     across: list[tuple[str, ...]] = []
-    for numbers in groups.values():
-        if len(numbers) > 1:
-            places = {
-                store.rows[number].hospital if placement is None else int(placement.hospital[number])
-                for number in numbers
-            }
-            names = tuple(store.rows[number].name for number in numbers)
-            (within if len(places) == 1 else across).append(names)
+    for same in groups.values():
+        if len(same) > 1:
+            one_hospital = len({hospital for _, hospital in same}) == 1
+            (within if one_hospital else across).append(tuple(row.name for row, _ in same))
     return tuple(within), tuple(across)
 
 
 def _leaks(rows: Sequence[Row], settings: StoredCohort) -> Iterator[str]:
-    """People in more than one place, by the same eyes as the partition that refuses them."""
+    """Yields patients in more than one hospital or part, identified as in `partition`."""
     if not rows:
         return
     people = people_of(rows, settings)

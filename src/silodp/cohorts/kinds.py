@@ -1,6 +1,6 @@
-"""Where a cohort comes from: each kind is one class with its settings and its code.
+"""The kinds of cohort: each is one class with its settings and its code.
 
-docs/data.md says what each kind expects at `path`. Kinds of files stand in `sources/`, made-up ones in
+docs/data.md describes what each kind expects at `path`. Kinds of files are in `sources/`, synthetic ones in
 `synthetic_mri.py` and `synthetic_ct.py`.
 """
 
@@ -30,7 +30,7 @@ class CohortSettings(Rule):
     """Which data the hospitals hold.
 
     Attributes:
-        task: the only one that it can serve; None: that depends on what it holds.
+        task: the only one that it has targets for; None: that depends on the files.
     """
 
     section: ClassVar[str] = "cohort"
@@ -48,13 +48,13 @@ class CohortSettings(Rule):
         """The data, not yet checked.
 
         Args:
-            on_read: told how many files of how many have been decoded, where any must be.
+            on_read: called with the number of files decoded so far and in total, if any must be.
         """
         raise NotImplementedError
 
     @property
     def simulated(self) -> bool:
-        """Whether the hospitals are made up or dealt out, once the experiment is resolved."""
+        """Whether the hospitals are synthetic or simulated, once the experiment is resolved."""
         return False
 
     @property
@@ -64,7 +64,7 @@ class CohortSettings(Rule):
 
 
 class CustomCohort(CohortSettings):
-    """One that was given from Python."""
+    """A cohort that was passed in from Python."""
 
     kind: Literal["custom"] = "custom"
 
@@ -89,14 +89,14 @@ class DeployedCohort(CohortSettings):
 
 
 class SyntheticCohort(CohortSettings):
-    """Made-up images, the same for the same seed."""
+    """Synthetic images, the same for the same seed."""
 
     hospitals: Count = 6
     slices: Count = 480
     """For training, over all hospitals."""
     image_size: ImageSize = 64
     seed: Seed = 0
-    """Apart from the run's seed: other chance, same hospitals."""
+    """Separate from the run's seed, so that runs with other seeds have the same hospitals."""
 
     def draw(self) -> Cohort:
         raise NotImplementedError
@@ -115,7 +115,7 @@ def _drawn(settings: SyntheticCohort) -> Cohort:
 
 
 class StoredCohort(CohortSettings):
-    """Images of files; where these name no hospital, images are dealt out to some."""
+    """Images from files; where these name no hospital, images are assigned to simulated ones."""
 
     only_with: ClassVar[Mapping[str, tuple[str, str]]] = {
         "sizes": ("partition", "sizes"),
@@ -131,8 +131,8 @@ class StoredCohort(CohortSettings):
     patient_ids: Literal["global", "local"] = "global"
     """local: one id in two hospitals is two people."""
     partition: Partition | None = None
-    """Hospitals as the files name them (given), or dealt out; by default given where they name any, else
-    equal."""
+    """given: hospitals as the files name them; others: simulated. By default given where the files name any,
+    else equal."""
     sizes: tuple[Positive, ...] | None = None
     """partition = sizes: of the hospitals, relative to each other."""
     alpha: Positive | None = None
@@ -142,9 +142,9 @@ class StoredCohort(CohortSettings):
     shares: tuple[Positive, Positive, Positive] | None = None
     """Of train, validation and test; by default as the files say, else 0.6, 0.2, 0.2."""
     torn_patients: Literal["refuse", "keep"] = "refuse"
-    """Whom the files put into two parts, in one hospital."""
+    """Patients whom the files put into two parts of one hospital."""
     seed: Seed = 0
-    """Of the dealing, apart from the run's seed: other chance, same hospitals."""
+    """Of the assignment to hospitals; separate from the run's seed."""
 
     @property
     def simulated(self) -> bool:
@@ -156,7 +156,7 @@ class StoredCohort(CohortSettings):
 
     @property
     def root(self) -> Path:
-        """Where its files are, or how to say it."""
+        """The folder or file that `path` names; InputError where there is none."""
         if self.path is None:
             raise InputError(
                 f"cohort.path: cohort.kind = {self.kind} reads files; say where with --set cohort.path=…"
@@ -191,10 +191,10 @@ class FileCohort(StoredCohort):
     """Images that are decoded once and kept in the cache. A kind of files is a class with `scan`.
 
     Attributes:
-        takes: what `path` leads to: "folder", or the endings of one file.
-        general: whether it takes what others do, too: then it is tried last.
-        head: whether its CT slices show heads, which are seen through windows of their own.
-        split: the shares of train, validation and test where neither settings nor files say them.
+        takes: what `path` may be: "folder", or the extensions of one file.
+        general: whether it also accepts what other kinds do; it is then tried last.
+        head: whether its CT slices show heads, which have windows of their own.
+        split: the shares of train, validation and test where neither settings nor files define them.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("folder",)
@@ -212,27 +212,26 @@ class FileCohort(StoredCohort):
     """Where decoded images are kept; by default silodp in XDG_CACHE_HOME or ~/.cache."""
 
     def scan(self, root: Path) -> Catalogue:
-        """What lies at `root`, from names, lists and csv files alone; InputError where none of its kind."""
+        """Finds what is at `root`, from names, lists and csv files only; else InputError."""
         raise NotImplementedError
 
     def decided_by(self, root: Path) -> list[Any] | None:
-        """What decides what `scan` finds, besides the kind's own settings, those of `FolderCohort` and the
-        seed; quick to get. None: that is not known.
+        """What the result of `scan` depends on, besides settings and seed; it must be quick to compute.
 
-        A kind that gives it has its looks remembered, and needs a `reader`.
+        A kind that returns something has its scans cached, and needs a `reader`. None: they are not cached.
         """
         return None
 
     def reader(self) -> Callable[[Scan], Pictures]:
-        """As `Catalogue.read`, which a scan has from here."""
+        """The function for `Catalogue.read`, which is not in the cache."""
         raise NotImplementedError
 
 
 class MaskSettings(FileCohort):
-    """What the numbers in masks mean.
+    """The meaning of the numbers in masks.
 
     Attributes:
-        one_mask_of: so many values above 0 are one mask where nothing is said.
+        one_mask_of: how many values above 0 count as one mask without further settings.
     """
 
     one_mask_of: ClassVar[int] = 1
@@ -255,7 +254,7 @@ class FolderCohort(FileCohort):
     """One file an image or a scan."""
 
     sample: Count | None = None
-    """Draw so many files, classes evened out; by default all."""
+    """How many files to draw, with classes balanced; by default all."""
     patient_pattern: str | None = None
     """A regular expression: its group is the patient in a file's path."""
 

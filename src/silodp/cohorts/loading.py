@@ -1,4 +1,4 @@
-"""From files to a cohort: look, decode once, deal out by patient, slice."""
+"""From files to a cohort: scan, decode into a store, assign to hospitals and parts, copy into tensors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, MaskSettings, StoredCohort
-from silodp.cohorts.looks import remembered
 from silodp.cohorts.mask_values import doubt_of
 from silodp.cohorts.partition import Placement, place
 from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
+from silodp.cohorts.scan_cache import cached_scan
 from silodp.cohorts.sources.walking import one_walk
 from silodp.cohorts.store import (
     UNFINISHED,
@@ -35,39 +35,40 @@ from silodp.errors import InputError
 from silodp.files import default_cache, refuse_filled
 from silodp.garbage import no_search_for_garbage
 
-NAMED = 8  # so many problems are named in an error; `silodp data check` names all
+NAMED = 8  # problems that an error names; `silodp data check` names all
 
 
 class UnfitFile(InputError):
-    """A file that is of its kind, and cannot be used."""
+    """A file of the right kind that cannot be used."""
 
 
 @no_search_for_garbage()
 def load_files(settings: StoredCohort, on_read: OnRead | None = None) -> Cohort:
-    """The cohort that lies at `settings.path`."""
+    """Loads the cohort at `settings.path`."""
     store = read_store(settings, on_read)
     refuse_unusable(store, settings)
     return assemble(store, place_store(store, settings))
 
 
 def refuse_unusable(store: Store, settings: StoredCohort) -> None:
-    """Where something cannot be used and nobody said to leave it out, or where masks can mean two things."""
-    # What is prepared was decided on where it was prepared.
+    """Refuses problems, unless the settings skip them, and masks whose meaning is ambiguous."""
+    # For a prepared cohort this was decided when it was prepared.
     accepted = not isinstance(settings, FileCohort) or settings.skip_unreadable
     if not store.rows or (store.problems and not accepted):
         raise InputError(_refusal(store.problems, settings))
-    _refuse_doubtful_masks(store, settings)
+    if isinstance(settings, MaskSettings) and (doubt := doubt_of(store.mask_values, settings)):
+        raise InputError(f"cohort.path = {settings.path}: {doubt.sentence}")
 
 
 def read_store(
     settings: StoredCohort, on_read: OnRead | None = None, catalogue: Catalogue | None = None
 ) -> Store:
-    """The decoded images, from the cache where they are in it; problems are in it and not raised.
+    """Returns the decoded images, from the cache if possible; problems are recorded, not raised.
 
     Args:
         settings: with the defaults of their kind.
         on_read: told how many files of how many have been decoded.
-        catalogue: what lies at `settings.path`, where that is known already.
+        catalogue: of `settings.path`, if it was scanned before.
     """
     if not isinstance(settings, FileCohort):
         store = open_store(settings.root)
@@ -86,7 +87,7 @@ def prepare(
     on_read: OnRead | None = None,
     catalogue: Catalogue | None = None,
 ) -> Store:
-    """Decodes the files at `settings.path` into the folder `out`, to be used as cohort.kind = prepared."""
+    """Decodes the files at `settings.path` into the folder `out`, for cohort.kind = prepared."""
     refuse_filled(out, UNFINISHED)
     catalogue = catalogue or look(settings)
     out.mkdir(parents=True, exist_ok=True)
@@ -103,8 +104,8 @@ def prepare(
 
 @one_walk()
 def look(settings: FileCohort) -> Catalogue:
-    """What lies at `settings.path`, and of it what is to be read."""
-    return remembered(settings, _cache(settings), partial(_look, settings))
+    """Scans `settings.path`, and draws a sample if the settings ask for one."""
+    return cached_scan(settings, _cache(settings), partial(_look, settings))
 
 
 def _look(settings: FileCohort) -> Catalogue:
@@ -117,14 +118,12 @@ def _look(settings: FileCohort) -> Catalogue:
     if sample is None or sample >= count:
         return catalogue
     scans = sample_evenly(catalogue.scans, sample, settings.seed)
-    note = (
-        f"drawn {len(scans):,} of {count:,} files, classes evened out (cohort.sample); others were not read"
-    )
+    note = f"drawn {len(scans):,} of {count:,} files, classes balanced (cohort.sample); others were not read"
     return replace(catalogue, scans=scans, notes=(*catalogue.notes, note))
 
 
 def place_store(store: Store, settings: StoredCohort) -> Placement:
-    """Which hospital and which part each image of a store is in."""
+    """Assigns each image of a store to a hospital and a part."""
     kind = CohortSettings.of(kind=store.kind)  # what was prepared keeps the defaults of its kind
     assert isinstance(kind, FileCohort)
     if settings.hospitals is None:
@@ -133,9 +132,9 @@ def place_store(store: Store, settings: StoredCohort) -> Placement:
 
 
 def assemble(store: Store, placement: Placement, *, pixels: bool = True) -> Cohort:
-    """The cohort as tensors, copied out of the store hospital by hospital.
+    """Copies a store into tensors, hospital by hospital.
 
-    Without `pixels` every image is the first one, once in memory: enough to count and to check.
+    Without `pixels`, every image is a view of the first one, which is enough to count and to check.
     """
     first = torch.from_numpy(np.array(store.images[:1]))
     hospitals = []
@@ -161,7 +160,7 @@ def _members(placement: Placement) -> dict[str, dict[str, NDArray[np.int64]]]:
 
 
 def _about(store: Store, placement: Placement) -> dict[str, Any]:
-    """What cohort.json tells beside the counts: where the images come from and who holds which."""
+    """What cohort.json has beside the counts: where the images come from, and which hospital has which."""
     positions = np.array([_number(row.features.get("slice")) for row in store.rows])
     patients = [row.patient for row in store.rows]
     names = {
@@ -202,13 +201,8 @@ def _refuse_other_form(store: Store, settings: StoredCohort) -> None:
             )
 
 
-def _refuse_doubtful_masks(store: Store, settings: StoredCohort) -> None:
-    if isinstance(settings, MaskSettings) and (doubt := doubt_of(store.mask_values, settings)):
-        raise InputError(f"cohort.path = {settings.path}: {doubt.sentence}")
-
-
 def _refusal(problems: Sequence[Problem], settings: StoredCohort) -> str:
-    """All that cannot be used, in one sentence that ends with the way out."""
+    """One sentence with the problems and what to do about them."""
     if not problems:
         return f"cohort.path = {settings.path}: no image was found"
     kinds = Counter(problem.what.split(" (")[0] for problem in problems)
@@ -218,5 +212,5 @@ def _refusal(problems: Sequence[Problem], settings: StoredCohort) -> str:
     summary = ", ".join(f"{count} × {what}" for what, count in kinds.most_common(NAMED))
     return (
         f"cohort.path = {settings.path}: {things} cannot be used ({summary}): {named}{more}; "
-        "mend or remove them (`silodp data check` names all), or set cohort.skip_unreadable=true"
+        "correct or remove them (`silodp data check` names all), or set cohort.skip_unreadable=true"
     )

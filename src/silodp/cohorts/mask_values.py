@@ -1,7 +1,7 @@
-"""Which numbers masks hold, and whether it is plain what they mean: 0 and one more.
+"""The values in masks, and whether their meaning is clear: 0 and one other value.
 
-Anything else needs a word from whoever knows the files: several labels may be several masks or one, and the
-greys that JPEG, anti-aliasing or an average of several readers leave along an edge may be in or out.
+Anything else needs a setting: several labels may be several masks or one, and the greys along an edge, from
+JPEG, anti-aliasing or an average of several readers, may be inside or outside.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from silodp.cohorts.kinds import MaskSettings
 from silodp.cohorts.sources.pixels import COLOURED
 
-FEW = 8  # values that are named each, and that may be labels
+FEW = 8  # values that are listed, and that may be labels
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why masks cannot be used as they are.
+    """Why the meaning of masks is ambiguous.
 
     Attributes:
-        sentence: what they hold, and both ways out.
+        sentence: their values, and both ways out.
         ways: the settings that are ways out, the more likely one first.
     """
 
@@ -30,7 +30,7 @@ class Doubt:
 
 
 def doubt_of(found: Mapping[str, Sequence[float]], settings: MaskSettings) -> Doubt | None:
-    """What is to be asked about masks with these values, by hospital; None where nothing is."""
+    """Why masks with these values, by hospital, are ambiguous; None if they are not."""
     if settings.mask_labels is not None or settings.mask_threshold is not None:
         return None
     doubtful = {

@@ -1,7 +1,7 @@
-"""Which hospital and which part each image belongs to: seeded, and never one patient in two places.
+"""Assigns each image to a hospital and a part, from a seed, and never one patient to two.
 
-What must stay together is a group: the images of one patient, and identical images. Groups are dealt out to
-hospitals where the files name none, and to train, validation and test where the files do not say.
+Images that must stay together form a group: those of one patient, and identical ones. Groups are assigned to
+hospitals where the files name none, and to train, validation and test where the files define none.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Where every image is.
+    """The hospital and part of every image.
 
     Attributes:
         hospitals: their names.
         hospital: (n,) which of them each image is in.
         part: (n,) index into `catalogue.PARTS`.
-        simulated: whether hospitals were dealt out rather than named by the files.
-        rule: how, in words.
+        simulated: whether the hospitals are simulated rather than named by the files.
+        rule: the assignment, in words.
         notes: what a reader of results should know.
-        people: (n,) equal for images that stay together, those of one person or of people who share identical
-            ones; None where the files name no patient.
+        people: (n,) equal for images that stay together: of one person, or of people with identical images;
+            None where the files name no patient.
     """
 
     hospitals: tuple[str, ...]
@@ -59,14 +59,14 @@ def place(
     settings: StoredCohort,
     default_shares: tuple[float, float, float],
 ) -> Placement:
-    """Finds a hospital and a part for every image.
+    """Assigns every image to a hospital and a part.
 
     Args:
         rows: what the files say of each image.
         labels: (n,) classes; None where targets are masks.
-        digests: a hash of each image's pixels; equal ones belong together like images of one patient.
+        digests: a hash of each image's pixels; images with equal ones stay together.
         settings: with the defaults of their kind.
-        default_shares: of train, validation and test, where neither settings nor files say it.
+        default_shares: of train, validation and test, where neither settings nor files define them.
     """
     if not rows:
         raise InputError(f"cohort.path = {settings.path}: no image; give a path that holds some")
@@ -78,7 +78,7 @@ def place(
         named = codes(row.hospital for row in rows)
         _refuse_two_hospitals(rows, people, named)
         apart = apart + named * LEAST
-    # Where torn patients are kept, each of their parts is a person of its own.
+    # A patient in two parts, where that is allowed, counts as one person in each.
     if parts is not None and torn:
         bodies = np.where(people < 0, -1, codes((people * LEAST + parts).tolist()))
     else:
@@ -114,7 +114,7 @@ def place(
 
 
 def _rule(rows: Sequence[Row], settings: StoredCohort) -> str:
-    """The rule for hospitals, where the files allow it."""
+    """The rule for hospitals; refused where the files do not allow it."""
     nameless = [row.name for row in rows if row.hospital is None]
     rule = settings.partition or ("equal" if len(nameless) == len(rows) else "given")
     if rule == "given" and nameless:
@@ -128,7 +128,7 @@ def _rule(rows: Sequence[Row], settings: StoredCohort) -> str:
 def _given_parts(
     rows: Sequence[Row], people: Numbers, rule: str, settings: StoredCohort
 ) -> tuple[Numbers | None, list[str]]:
-    """The part of each image where the files say all and nobody wants others; a note if a patient is torn."""
+    """The part of each image as the files define it, if they do and no setting replaces it; notes."""
     if settings.shares is not None or any(row.part is None for row in rows):
         return None, []
     parts = np.array([PARTS.index(str(row.part)) for row in rows], dtype=np.int64)
@@ -156,7 +156,7 @@ def _refuse_two_hospitals(rows: Sequence[Row], people: Numbers, named: Numbers) 
 
 
 def _notes(rows: Sequence[Row], people: Numbers, groups: Groups, *, dealt: bool, split: bool) -> list[str]:
-    """What the files leave open, or said in vain."""
+    """Notes on what the files leave open, or what in them was not used."""
     notes = []
     known = people >= 0
     if dealt and not known.all():
@@ -175,6 +175,6 @@ def _notes(rows: Sequence[Row], people: Numbers, groups: Groups, *, dealt: bool,
 
 
 def _twins_apart(twins: Numbers, what: str, places: Numbers) -> list[str]:
-    """A note on identical images that are in two places because the files say so."""
+    """A note on identical images that the files put in two places."""
     torn = len(spread(twins, places))
     return [f"pictures that occur in more than one {what}: {torn}"] if torn else []

@@ -1,4 +1,4 @@
-"""Who belongs together: the images of one patient, and images with the same pixels."""
+"""Groups of images that stay together: those of one patient, and those with the same pixels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAM = 4  # of random numbers that place images, apart from those of other coh
 
 @dataclass(frozen=True)
 class Groups:
-    """What stays together: the group of each image; the size of each group, and its part if the files say."""
+    """The group of each image; the size of each group, and its part if the files define it."""
 
     of: Numbers
     sizes: Numbers
@@ -27,16 +27,16 @@ class Groups:
 
 
 def codes(values: Iterable[Hashable]) -> Numbers:
-    """Equal values as equal numbers, counted up from 0 in the order in which they appear."""
+    """Numbers values from 0 in order of appearance; equal values have equal numbers."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
 
 
 def people_of(rows: Sequence[Row], settings: StoredCohort) -> Numbers:
-    """A number for each person, known by an id or by what links ids; -1 for an image that names none.
+    """A number for the person of each image, from ids and links between them; -1 without any.
 
-    Capitals and spaces around an id do not count: rather two people taken for one than one torn apart. A link
-    that all images have, such as «anonymous», says nothing where ids tell people apart.
+    Case and surrounding spaces are ignored: it is safer to take two people for one than to separate one's
+    images. A link that all images have, such as «anonymous», is ignored where ids tell people apart.
     """
     local = settings.patient_ids == "local"
     told = {(row.patient or "").strip().casefold() for row in rows} - {""}
@@ -56,7 +56,7 @@ def people_of(rows: Sequence[Row], settings: StoredCohort) -> Numbers:
 
 
 def linked(people: Numbers, twins: Numbers) -> Numbers:
-    """The group of each image: linked, also by a chain of others, by a patient or by equal pixels."""
+    """The group of each image: connected, directly or through others, by a patient or by equal pixels."""
     count = len(people)
     images, known = np.arange(count), people >= 0
     pictures = codes(twins.tolist())

@@ -1,18 +1,18 @@
-"""How well a slice's position in its scan predicts its class: what a classifier has to beat.
+"""How well a slice's position in its scan predicts its class: a baseline for classifiers.
 
-Lesions are not found at all heights alike, so a network may learn where a slice is and not what it shows.
+Lesions are more frequent at some heights, so a network may learn a slice's position instead of its content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.partition import Placement
+from silodp.cohorts.people import codes
 
 Array = NDArray[np.float64]
 
@@ -26,16 +26,16 @@ def position_auc(
     placement: Placement,
     patients: Sequence[Hashable | None],
 ) -> float | None:
-    """The test AUC of a guess by position alone, as a model's is taken: the mean over hospitals.
+    """The test AUC of a prediction from position alone: the mean over hospitals, as for a model.
 
-    The guess is the share of class 1 among training images of all hospitals at like positions: as they stand
-    in the files, or relative to the patient's other slices, whichever does better on the validation images.
+    The prediction is the share of class 1 among all training images at similar positions: as in the files, or
+    relative to the patient's other slices, whichever does better on the validation images.
 
     Args:
         positions: (n,) of the slices; NaN where unknown.
         labels: (n,) classes.
         placement: hospital and part of each image.
-        patients: (n,) whose slice it is; None where unknown.
+        patients: (n,) ids; None where unknown.
 
     Returns:
         None unless all positions and patients are known, there are two classes, and both are among the test
@@ -58,23 +58,18 @@ def position_auc(
 
 def _relative(positions: Array, hospital: NDArray[np.int64], patients: Sequence[Hashable | None]) -> Array:
     """The rank of a slice among its patient's, from 0 to 1; slices at one position share a rank."""
-    codes: dict[Any, int] = {}
-    keys = zip(hospital.tolist(), patients, strict=True)  # ids may be unique within a hospital only
-    people = np.array([codes.setdefault(key, len(codes)) for key in keys])
-    order = np.lexsort((positions, people))
-    people, sorted_positions = people[order], positions[order]
+    from scipy.stats import rankdata
+
+    people = codes(zip(hospital.tolist(), patients, strict=True))  # ids may be unique within a hospital only
+    # Ranks among all slices, in the order of people; so a person's begin where those of the one before end.
+    ranks = rankdata(np.unique([people, positions], axis=1, return_inverse=True)[1])
     counts = np.bincount(people)
-    ranks = np.arange(len(people)) - (np.cumsum(counts) - counts)[people] + 0.5
-    new = (np.diff(people, prepend=-1) != 0) | (np.diff(sorted_positions, prepend=np.nan) != 0)
-    place = np.cumsum(new) - 1
-    shared = np.bincount(place, ranks) / np.bincount(place)
-    relative = np.empty(len(people))
-    relative[order] = shared[place] / counts[people]
+    relative: Array = (ranks - (np.cumsum(counts) - counts)[people] - 0.5) / counts[people]
     return relative
 
 
 def _rates(numbers: Array, truth: NDArray[np.bool_], train: NDArray[np.bool_]) -> Array:
-    """For each image the share of class 1 in its bin of training images, drawn towards the overall share."""
+    """For each image the share of class 1 in its bin of training images, shrunk towards the overall share."""
     edges = np.unique(np.quantile(numbers[train], np.arange(1, BINS) / BINS))
     bins = np.searchsorted(edges, numbers, side="right")
     images = np.bincount(bins[train], minlength=len(edges) + 1)
@@ -95,7 +90,7 @@ def _mean_auc(scores: Array, truth: NDArray[np.bool_], placement: Placement, par
 
 def _auc(scores: Array, truth: NDArray[np.bool_]) -> float:
     """The chance that an image of class 1 scores above one of class 0; a tie is half."""
-    levels, level = np.unique(scores, return_inverse=True)
-    others = np.bincount(level[~truth], minlength=len(levels))
-    beaten = np.cumsum(others) - others / 2
-    return float(beaten[level[truth]].mean() / others.sum())
+    from scipy.stats import rankdata
+
+    hits, others = int(truth.sum()), int((~truth).sum())
+    return float((rankdata(scores)[truth].sum() / hits - (hits + 1) / 2) / others)

@@ -1,4 +1,4 @@
-"""Decoded pictures in the one shape that a cohort has: its size, its channels, its type of number."""
+"""Brings decoded pictures into a cohort's size, channels and dtype."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green a
 
 @dataclass(frozen=True)
 class Shaped:
-    """Pictures ready to be kept, and those that cannot be."""
+    """Pictures in their final form, and problems with others."""
 
     images: NDArray[Any]
     targets: NDArray[Any]
@@ -29,9 +29,9 @@ class Shaped:
 
 
 def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
-    """Brings all pictures of a scan into shape; those without content are left out and named.
+    """Brings all pictures of a scan into their final form; those without content become problems.
 
-    A file of very many images is taken piece by piece, so that they are never all in single precision.
+    A file of many images is processed in pieces, so that they are never all in single precision.
     """
     if len(pictures.rows) <= PIECE:
         return _shape_piece(pictures, settings)
@@ -74,12 +74,12 @@ def _shape_piece(pictures: Pictures, settings: FileCohort) -> Shaped:
 
 
 def prepare(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
-    """(n, c, h, w) of bytes or of numbers 0…1, as they are stored: bytes, or half precision −1…1."""
+    """Converts (n, c, h, w) uint8, or numbers 0…1, to what is stored: uint8, or float16 of −1…1."""
     return _number(_resize(_channels(images, settings.channels), settings), settings.storage)
 
 
 def digest(image: NDArray[Any]) -> str:
-    """Known by its pixels: the same for two files that hold the same picture."""
+    """A hash of the pixels, the same for two files with the same picture."""
     return hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=8).hexdigest()
 
 
@@ -142,7 +142,7 @@ def _interpolated(stack: NDArray[np.float32], sides: tuple[int, int], mode: str)
 
 
 def _inner(sides: tuple[int, ...], settings: FileCohort) -> tuple[int, int]:
-    """(height, width) of what is seen within the square of image_size."""
+    """(height, width) of the image within the square of image_size."""
     size, (height, width) = settings.image_size or 0, sides
     if settings.fit == "stretch":
         return size, size
@@ -158,7 +158,7 @@ def seen_part(sides: tuple[int, ...], settings: FileCohort) -> tuple[slice, slic
 
 
 def _padded(images: NDArray[Any], size: int) -> NDArray[Any]:
-    """In the middle of a square, with nought on both sides."""
+    """Pads images with 0 to a square, in its middle."""
     gaps = [size - side for side in images.shape[-2:]]
     return (
         np.pad(images, [(0, 0), (0, 0), *((gap // 2, gap - gap // 2) for gap in gaps)])

@@ -74,7 +74,7 @@ def _split(contents: list[Content], shares: list[float], test_first: bool) -> li
 
 
 def _feed_training(parts: list[int], sizes: list[int]) -> list[int]:
-    """Gives training a second image where it has only one and another part can do without."""
+    """Moves a second image to training where it has only one and another part has some to spare."""
     mine = [index for index, part in enumerate(parts) if part == 0]
     if sum(sizes[index] for index in mine) > 1:
         return parts

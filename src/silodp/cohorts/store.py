@@ -1,31 +1,27 @@
-"""Decoded once: a folder with every image of a cohort, memory-mapped, ready to be sliced.
+"""A store: a folder with all decoded images of a cohort, memory-mapped.
 
-    store.json     what it is: rows, classes, the hash of every file it was made from, what could not be used
+    store.json     rows, classes, the hash of every file it was made from, what could not be used
     images.bin     (n, channels, height, width), bytes or half precision
     targets.bin    (n,) classes or (n, masks, height, width)
 
-The cache is a folder of such stores, each named by the content of its files and by the form of its images.
-`seen/` remembers which store a list of files led to, by their sizes and times of change, so that unchanged
-files are not even opened.
+The cache is a folder of such stores, each named by a hash of its files' content and of the settings that
+decide the form of its images. `seen/` maps files, by size and time of change, to a store, so that unchanged
+files are not opened.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import math
 import os
 import shutil
 import tempfile
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +35,31 @@ from silodp.cohorts.catalogue import (
     Row,
     Scan,
     Unreadable,
-    at_fault,
-    why_unreadable,
 )
+from silodp.cohorts.decoding import below, can_now_be_read, decoded
 from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
-from silodp.cohorts.shaping import Shaped, shape
+from silodp.cohorts.shaping import Shaped
 from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
-from silodp.files import read_json, read_plain, write_atomically
+from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
 
-FORMAT = 2  # one more whenever the same files would give other images
-# What decides how a store looks.
+FORMAT = 2  # raised when the same files would give other images
+# The settings that a store depends on.
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "mask_threshold", "with_mask_only", "fit"}
-UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # what a kill leaves in a store's folder
-ABANDONED = 24 * 3600  # seconds after which an unfinished store is nobody's any more
+UNFINISHED = {
+    "images.bin",
+    "targets.bin",
+    "store.json.part",
+}  # what a killed process leaves in a store's folder
+ABANDONED = 24 * 3600  # seconds after which an unfinished store is removed
 
 
 @dataclass(frozen=True)
 class Store:
-    """Decoded images with all that is known about them; see the module for the files."""
+    """An open store; see the module for its files."""
 
     folder: Path
     kind: str
@@ -84,25 +83,25 @@ class Store:
 def cached_store(
     catalogue: Catalogue, settings: FileCohort, cache: Path, on_read: OnRead | None = None
 ) -> Store:
-    """The store of these files in this form, from the cache or decoded into it."""
+    """Returns the store of these files, from the cache or decoded into it."""
     try:
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # these are patients' images
     except OSError as error:
         raise InputError(
             f"cohort.cache = {cache}: cannot be made ({error.strerror}); set it to a folder of yours"
         ) from None
-    seen = cache / "seen" / f"{_key(_facts(catalogue, settings, stamp))}.json"
+    seen = cache / "seen" / f"{key_of(_facts(catalogue, settings, stamp))}.json"
     try:
         store = open_store(cache / read_json(seen)["store"])
-        if not _can_now_be_read(store, catalogue, settings):
+        if not can_now_be_read(store.problems, catalogue, settings):
             return store
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # new, or damaged: decode
+        pass  # new or damaged
     sweep(cache)
     unfinished = Path(tempfile.mkdtemp(prefix=".part-", dir=cache))
     try:
         hashes = build_store(catalogue, settings, unfinished, on_read)
-        name = _key(_facts(catalogue, settings, lambda path: hashes.get(str(path))))
+        name = key_of(_facts(catalogue, settings, lambda path: hashes.get(str(path))))
         _put(unfinished, cache / name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -114,7 +113,7 @@ def cached_store(
 
 
 def _put(new: Path, place: Path) -> None:
-    """Puts a store into its place, unless the same is there already, perhaps by another process."""
+    """Renames a new store to its place, unless another process has put one there that is as complete."""
     with (place.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -129,7 +128,7 @@ def _put(new: Path, place: Path) -> None:
 def build_store(
     catalogue: Catalogue, settings: FileCohort, folder: Path, on_read: OnRead | None = None
 ) -> dict[str, str]:
-    """Decodes every scan, in their order, on all cores; what cannot be read is noted, not fatal.
+    """Decodes every scan into `folder`, in order, on all cores; what cannot be read becomes a problem.
 
     Returns:
         The hash of every file.
@@ -138,11 +137,11 @@ def build_store(
     rows: list[Row] = []
     digests: list[str] = []
     problems = list(catalogue.problems)
-    hashes = {str(path): _sha256(path) for path in catalogue.lists}
+    hashes = {str(path): sha256(path) for path in catalogue.lists}
     shapes: tuple[Any, Any] | None = None
     values: dict[str, set[float]] = defaultdict(set)
     with (folder / "images.bin").open("wb") as images, (folder / "targets.bin").open("wb") as targets:
-        for done, (scan, found, of_files) in enumerate(_decoded(catalogue, settings), start=1):
+        for done, (scan, found, of_files) in enumerate(decoded(catalogue, settings), start=1):
             hashes |= of_files
             if isinstance(found, Problem):
                 problems.append(found)
@@ -172,7 +171,7 @@ def build_store(
         "targets": _array(shapes[1], len(rows)) if shapes else None,
         "rows": [list(vars(row).values()) for row in rows],
         "digests": digests,
-        "files": {_below(Path(path), catalogue.root): value for path, value in hashes.items()},
+        "files": {below(Path(path), catalogue.root): value for path, value in hashes.items()},
         "problems": [asdict(problem) for problem in problems],
         "notes": catalogue.notes,
         "mask_values": {name: sorted(values[name]) for name in sorted(values)},
@@ -185,7 +184,7 @@ def build_store(
 
 
 def open_store(folder: Path) -> Store:
-    """A store on disk, its arrays mapped and not read."""
+    """Opens a store; its arrays are memory-mapped. InputError where it is damaged."""
     try:
         known = read_description(read_plain(folder / "store.json"), FORMAT)
         images = _mapped(folder, "images", known.images, (0, 1, 1, 1))
@@ -216,7 +215,7 @@ def open_store(folder: Path) -> Store:
 
 
 def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int, ...]) -> NDArray[Any]:
-    """An array's file, which must have the size that was declared: past its end there is nothing to map."""
+    """Maps an array's file, which must have exactly the declared size."""
     if known is None or not known.shape[0]:
         return np.zeros(empty, np.uint8)
     path, wanted = folder / f"{name}.bin", math.prod(known.shape) * np.dtype(known.dtype).itemsize
@@ -226,56 +225,8 @@ def _mapped(folder: Path, name: str, known: ArrayShape | None, empty: tuple[int,
     return np.memmap(path, known.dtype, mode="r", shape=tuple(known.shape))
 
 
-def _decoded(
-    catalogue: Catalogue, settings: FileCohort
-) -> Iterator[tuple[Scan, Shaped | Problem, dict[str, str]]]:
-    """Every scan in its order, with a few more than there are cores under way."""
-    cores = os.cpu_count() or 1
-    scans = iter(catalogue.scans)
-    decode = partial(_decode, catalogue, settings)
-    with ThreadPoolExecutor(cores) as pool:
-        waiting: deque[Future[Any]] = deque(pool.submit(decode, scan) for scan in islice(scans, 4 * cores))
-        try:
-            while waiting:
-                yield waiting.popleft().result()
-                waiting.extend(pool.submit(decode, scan) for scan in islice(scans, 1))
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _decode(
-    catalogue: Catalogue, settings: FileCohort, scan: Scan
-) -> tuple[Scan, Shaped | Problem, dict[str, str]]:
-    hashes: dict[str, str] = {}
-    try:
-        for number, path in enumerate(scan.files):
-            with at_fault(path) if number else contextlib.nullcontext():
-                refuse_special(path, catalogue.root)
-                hashes[str(path)] = _sha256(path)
-        return scan, shape(catalogue.read(scan), settings), hashes
-    except Exception as error:
-        fault = error.file if isinstance(error, Unreadable) else None
-        name = scan.name if fault is None else _below(fault, catalogue.root)
-        return scan, Problem(name, why_unreadable(error)), hashes
-
-
-def _can_now_be_read(store: Store, catalogue: Catalogue, settings: FileCohort) -> bool:
-    """Whether a file that could not be read now can, such as by a decoder that was installed since."""
-    named = {problem.name for problem in store.problems} - {problem.name for problem in catalogue.problems}
-    failed = [
-        scan
-        for scan in catalogue.scans
-        if not named.isdisjoint([scan.name, *(_below(path, catalogue.root) for path in scan.files[1:])])
-    ]
-    return any(
-        isinstance(found := _decode(catalogue, settings, scan)[1], Shaped) and found.rows for scan in failed
-    )
-
-
 def _named_values(catalogue: Catalogue, scan: Scan, found: Shaped) -> Iterator[tuple[str, frozenset[float]]]:
-    """What the files of a scan's masks held, by the hospital that they name, and by mask where each has a
-    file."""
+    """Yields the values in a scan's masks, by hospital, and by mask where each has a file."""
     for number, values in enumerate(found.mask_values):
         mask = catalogue.classes[number] if len(found.mask_values) > 1 else None
         yield ", ".join(filter(None, (scan.hospital, mask))), values
@@ -291,7 +242,7 @@ def _misfit(found: Shaped, images: NDArray[Any], targets: NDArray[Any]) -> str |
 
 
 def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path], Any]) -> list[Any]:
-    """Everything that decides what a store holds."""
+    """Everything that the content of a store depends on."""
     return [
         FORMAT,
         catalogue.kind,
@@ -299,31 +250,15 @@ def _facts(catalogue: Catalogue, settings: FileCohort, of_file: Callable[[Path],
         catalogue.classes,
         [catalogue.notes, list(map(str, catalogue.problems))],
         settings.model_dump(include=DECIDING),
-        [[_below(path, catalogue.root), of_file(path)] for path in catalogue.lists],
+        [[below(path, catalogue.root), of_file(path)] for path in catalogue.lists],
         [
             [
                 (scan.name, scan.label, scan.hospital, scan.patient, scan.part),
-                [[_below(path, catalogue.root), of_file(path)] for path in scan.files],
+                [[below(path, catalogue.root), of_file(path)] for path in scan.files],
             ]
             for scan in catalogue.scans
         ],
     ]
-
-
-def _key(facts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _below(path: Path, root: Path) -> str:
-    whole, folder = str(path), f"{root}/"
-    if whole.startswith(folder):  # of very many files, a path's own functions take seconds
-        return whole[len(folder) :]
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
@@ -331,7 +266,7 @@ def _array(like: NDArray[Any], count: int) -> dict[str, Any]:
 
 
 def sweep(cache: Path) -> None:
-    """Removes what a kill left behind in a cache, but nothing that another process is decoding now."""
+    """Removes what killed processes left in a cache, but not what others are decoding now."""
     for left in cache.glob(".part-*"):
         with contextlib.suppress(FileNotFoundError):  # whoever made it may just have finished
             if time.time() - left.stat().st_mtime > ABANDONED:

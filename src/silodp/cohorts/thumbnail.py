@@ -1,4 +1,4 @@
-"""One image, small, with the outlines of its masks drawn over it: the one way in which images are shown."""
+"""Draws one image, small, with the outlines of its masks; all images are shown with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRIPES = (None, "#FFFFFF", "#000000")  # tell the second and the third seven fr
 
 
 class Ink(NamedTuple):
-    """How a mask or a class is marked; `colour` and `stripe` are the same where it is plain."""
+    """The colour of a mask or class; `stripe` is a second one, or the same."""
 
     colour: str
     stripe: str
@@ -41,7 +41,7 @@ class Ink(NamedTuple):
 
 
 def ink_of(number: int) -> Ink:
-    """Of the mask or class with this number; a negative one is none."""
+    """The ink of the mask or class with this number; grey for a negative one."""
     if number < 0:
         return Ink("#999999", "#999999")
     colour = COLOURS[number % len(COLOURS)]
@@ -49,7 +49,7 @@ def ink_of(number: int) -> Ink:
 
 
 def draw(image: NDArray[Any], masks: NDArray[np.bool_] | None, largest: int) -> NDArray[np.uint8]:
-    """(height, width, 3) of a visible size, with the masks' outlines.
+    """Draws an image in a visible size with the masks' outlines, as (height, width, 3) uint8.
 
     Args:
         image: (1 or 3, height, width), bytes or numbers from -1 to 1.

@@ -1,1 +1,1 @@
-"""Hospitals on machines of their own: what they agree on, what travels, and who has the last word."""
+"""Federations across machines: keys, agreements, and the programs of the coordinator and the hospitals."""

@@ -1,7 +1,7 @@
 """The consortium's own certificate authority, and the certificate that the coordinator shows to hospitals.
 
-Hospitals trust this authority for this connection alone, and no public one: nobody else's certificate opens
-it. Its key signs server certificates only, so it can lie in a safe until the next one is due.
+Hospitals trust this authority, and no public one, for this connection only. Its key signs nothing but server
+certificates, so it can be kept offline until the next one is due.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Certified:
 
 
 def new_authority(name: str, days: int = AUTHORITY_DAYS) -> Certified:
-    """Signs itself; may sign servers' certificates, but no further authority."""
+    """Makes a self-signed authority, which may sign server certificates but no further authority."""
     key = generate_private_key(SECP256R1())
     subject = _named(name)
     builder = (
@@ -62,23 +62,24 @@ def new_authority(name: str, days: int = AUTHORITY_DAYS) -> Certified:
 
 
 def read_authority(certificate: Path, key: Path) -> Certified:
-    """As `new_authority` made it and a kit keeps it; the key must be that of the certificate."""
+    """Reads an authority's certificate and key; refuses a key that is not the certificate's."""
     try:
         found = x509.load_pem_x509_certificate(read_plain(certificate, LARGEST))
         private = load_pem_private_key(read_plain(key, LARGEST), None)
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename}: there is no such file; put it back for the moment") from None
+        raise InputError(f"{error.filename}: there is no such file; put it back for the renewal") from None
     except (ValueError, TypeError) as error:
-        raise InputError(f"{certificate}, {key}: no certificate and key in PEM ({error})") from None
+        raise InputError(f"{certificate}, {key}: not a certificate and a key in PEM ({error})") from None
     if not isinstance(private, EllipticCurvePrivateKey) or private.public_key() != found.public_key():
         raise InputError(f"{key}: not the key of {certificate}; put that of the same kit there")
     return Certified(found, private)
 
 
 def issue_server(authority: Certified, hosts: Sequence[str], days: int = SERVER_DAYS) -> Certified:
-    """A new key and a certificate for a server that is reached by these names and addresses, no other.
+    """Issues a new key and a certificate for a server that is reached by these names and addresses only.
 
     Args:
+        authority: signs it.
         hosts: names such as fl.example.org, or IP addresses; at least one.
         days: from now; not longer than the authority itself is valid.
     """

@@ -1,9 +1,9 @@
-"""The files that people write or check before a federation runs across machines, as frozen settings.
+"""The files that people edit before a federation runs across machines, as frozen settings.
 
     coordinator.toml   where hospitals find the coordinator
-    site.toml          a hospital's data, and what it will never agree to; the coordinator cannot change it
+    site.toml          a hospital's data and limits; the coordinator cannot change it
 
-`roster.py` has the third, who may take part. An error names the file, the setting, its value and the way out.
+`roster.py` has the third one. Errors name the file, the setting, its value and what to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from silodp.deploy.limits import Limits
 from silodp.errors import InputError, short
 from silodp.files import read_text
-from silodp.refusals import first_sentence
+from silodp.refusals import describe_error
 from silodp.settings import Settings
 
 COORDINATOR, SITE = "coordinator.toml", "site.toml"
@@ -33,14 +33,14 @@ Kind = TypeVar("Kind", bound=Settings)
 
 
 def hospital_name(name: str) -> str:
-    """A name that is safe as a file's, in a unit and in a shell; ValueError where it is not."""
+    """Returns a name that is safe in file names, systemd units and shells; else ValueError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise ValueError("choose letters, digits, - and _, at most 64, the first a letter or digit")
     return name
 
 
 def distinct_names(names: Sequence[str]) -> None:
-    """Refuses names that differ in nothing but case: some disks do not tell them apart, nor do people."""
+    """Refuses names that differ in case only, which some file systems do not distinguish."""
     again = [name for name, count in Counter(name.lower() for name in names).items() if count > 1]
     if again:
         same = [name for name in names if name.lower() == again[0]]
@@ -48,7 +48,7 @@ def distinct_names(names: Sequence[str]) -> None:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """("fl.example.org", 443) of "fl.example.org:443"; an address of IPv6 stands in brackets."""
+    """Splits "fl.example.org:443" into host and port; IPv6 addresses are in brackets."""
     host, _, port = address.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
@@ -58,7 +58,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_host_name(host: str) -> bool:
-    """Labels of letters, digits and hyphens, dots between them; no numbers that only look like an address."""
+    """Whether it is a host name; a last label of digits, as in an IP address, is refused."""
     label = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
     return len(host) <= 253 and bool(re.fullmatch(rf"({label}\.)*(?![0-9]+$){label}", host))
 
@@ -101,7 +101,7 @@ class CoordinatorSettings(Settings):
 class SiteCohort(Settings):
     """The hospital's own files: any setting of the section `cohort` of an experiment, and which hospital.
 
-    Where no kind is named it is recognised, as `silodp data check` does.
+    Without a kind, it is recognised as `silodp data check` does.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -121,11 +121,11 @@ class SiteCohort(Settings):
         return self
 
     def given(self, folder: Path, data: Path | None = None) -> dict[str, Any]:
-        """As `CohortSettings.of` and `inspection.recognise` take them.
+        """The settings for `CohortSettings.of` and `inspection.recognise`.
 
         Args:
-            folder: of site.toml: a path in it starts there.
-            data: what the command line says instead of `path`.
+            folder: of site.toml, where relative paths start.
+            data: replaces `path`.
         """
         settings = self.model_dump(exclude={"hospital"}, exclude_none=True)
         place = data or (folder / Path(self.path).expanduser() if self.path is not None else None)
@@ -158,10 +158,10 @@ class SiteSettings(Settings):
         return path
 
     def link_ids(self) -> tuple[int, int | None]:
-        """(user, group) of the link: whom alone the site answers, and who may enter the socket's folder.
+        """(user, group) of the link: the only user that the site answers, and the socket folder's group.
 
-        The group is None where one user runs both. A number that the system has no name for, as in a
-        container, is taken for both.
+        The group is None where one user runs both. A number without a name, as in a container, is used for
+        both.
         """
         if self.link_user is None:
             return os.getuid(), None
@@ -182,7 +182,7 @@ class SiteSettings(Settings):
 
 
 def coordinator_folder(folder: Path) -> Path:
-    """Where coordinator.toml is: a kit's folder, or the coordinator's own in it."""
+    """The folder of coordinator.toml, from a kit's folder or the coordinator's own in it."""
     for place in (folder / "coordinator", folder):
         if (place / COORDINATOR).is_file():
             return place
@@ -199,20 +199,20 @@ def read_site(folder: Path) -> SiteSettings:
 
 
 def read_settings(path: Path, kind: type[Kind], way_out: str = FROM_INIT) -> Kind:
-    """A TOML file as these settings; `way_out` is said where there is none."""
+    """Reads a TOML file as these settings; `way_out` ends the error if there is no such file."""
     tree = read_tree(path, way_out)
     try:
-        return made(kind, tree)
+        return validated(kind, tree)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def made(kind: type[Kind], tree: Mapping[str, Any], *above: str) -> Kind:
-    """Settings of a tree; InputError names the first that cannot be, below the sections `above`."""
+def validated(kind: type[Kind], tree: Mapping[str, Any], *above: str) -> Kind:
+    """Builds settings; InputError names the first invalid one, below the sections `above`."""
     try:
         return kind(**tree)
     except ValidationError as error:
-        raise InputError(first_sentence(error, kind, *above)) from None
+        raise InputError(describe_error(error, kind, *above)) from None
 
 
 def read_tree(path: Path, way_out: str = FROM_INIT) -> dict[str, Any]:
@@ -222,5 +222,5 @@ def read_tree(path: Path, way_out: str = FROM_INIT) -> dict[str, Any]:
         return tomllib.loads(read_text(path))
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:  # of no TOML, of no UTF-8, of a number too long to read
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number with too many digits
         raise InputError(f"{path}: not valid TOML ({error})") from None

@@ -1,6 +1,6 @@
-"""What is so now at a coordinator: who is there, how far the newest run is, what it has spent.
+"""The status of a coordinator: which hospitals are connected, and the progress and ε of the newest run.
 
-From files alone, but for one question to the SuperLink: which nodes are connected.
+It is read from files, except for one request to the SuperLink: which nodes are connected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from silodp.deploy.status import (
     REFUSALS,
     Against,
     Refusal,
+    epsilon_by_adversary,
     epsilon_of,
     read_refusals,
-    seen_by,
 )
 from silodp.errors import InputError, printable
 from silodp.experiment import ResolvedExperiment
@@ -31,16 +31,16 @@ from silodp.runs.schema import RoundRecord
 from silodp.tasks import task_named
 
 MOST_ABSENCES = 20
-_NAME = 2**12  # bytes: a contribution begins with a line that names its hospital
+_NAME = 2**12  # bytes of a contribution's first line, which names its hospital
 
 State = Literal["at work", "interrupted", "finished", "stopped"]
 
 
 class Statement(TypedDict):
-    """What a hospital has signed at the end; None: it says no such number."""
+    """Numbers of a hospital's signed statement; None where it has none."""
 
     last_round: int | None
-    epsilon: float | None  # against whoever sees the model
+    epsilon: float | None  # against those who see the model
     epsilon_of_all_runs: float | None
     limit: float | None
 
@@ -50,9 +50,9 @@ class HospitalStatus(TypedDict):
 
     name: str
     admitted: bool  # its keys are known
-    connected: bool | None  # None: there is no SuperLink to ask
+    connected: bool | None  # None: the SuperLink does not answer
     signed: bool
-    last_round: str  # what it was in the last round
+    last_round: str  # its role in the last round
     statement: Statement | None
 
 
@@ -71,7 +71,7 @@ class RoundStatus(TypedDict):
     hospital: float | None  # ε up to then
     intermediary: float | None
     mean: float | None  # of the headline metric on validation images
-    hospitals: dict[str, float | None]  # the same, of those who let it out
+    hospitals: dict[str, float | None]  # the same, of hospitals that let it out
 
 
 class Absence(TypedDict):
@@ -88,17 +88,17 @@ class RunStatus(TypedDict):
     state: State
     rounds: int  # planned
     done: int
-    answered: list[str] | None  # in the round under way; None: none is
+    answered: list[str] | None  # in the current round; None: there is none
     delta: float
     withdrawn: str  # why an intermediary has no ε of its own
     budget: Budget | None
-    against: Against  # ε for a hospital, by who looks
+    against: Against  # ε for a hospital, by adversary
     headline: str  # name of the metric
     by_round: list[RoundStatus]
     absences: list[Absence]  # the last ones, newest first
     stopped: str
     not_covered: list[str]
-    tells_who_took_part: bool  # which the run's ε counts on nobody knowing
+    tells_who_took_part: bool  # ε holds only if that stays secret
 
 
 class CoordinatorStatus(TypedDict):
@@ -115,7 +115,7 @@ class CoordinatorStatus(TypedDict):
 
 
 def coordinator_status(folder: Path) -> CoordinatorStatus:
-    """Of a kit, or of the coordinator's folder in it."""
+    """The status of a kit, or of the coordinator's folder in it."""
     place = coordinator_folder(folder)
     settings, roster = read_coordinator(place), read_roster(place / ROSTER)
     online = _online(place, settings, roster)
@@ -138,7 +138,7 @@ def coordinator_status(folder: Path) -> CoordinatorStatus:
 def _needs(status: CoordinatorStatus, folder: Path, path: Path | None) -> Iterator[str]:
     run, hospitals = status["run"], status["hospitals"]
     if missing := [one["name"] for one in hospitals if not one["admitted"]]:
-        yield f"the keys of {', '.join(missing)} are missing; take them in with `silodp deploy admit`"
+        yield f"the keys of {', '.join(missing)} are missing; add them with `silodp deploy admit`"
     if not status["superlink"]:
         yield f"its SuperLink does not answer; start it with `silodp deploy coordinator {folder}`"
     if away := [one["name"] for one in hospitals if one["connected"] is False]:
@@ -147,7 +147,7 @@ def _needs(status: CoordinatorStatus, folder: Path, path: Path | None) -> Iterat
         return
     again = f"`silodp deploy run {folder} --resume {path}`"
     if run["state"] == "interrupted":
-        yield f"{run['folder']} stands still after round {run['done']} of {run['rounds']}; go on with {again}"
+        yield f"{run['folder']} stopped after round {run['done']} of {run['rounds']}; go on with {again}"
     for absence in run["absences"]:
         if run["state"] == "at work" and absence["round"] == run["done"]:
             yield f"{absence['hospital']} was absent from round {absence['round']}: {absence['reason']}"
@@ -157,20 +157,19 @@ def _needs(status: CoordinatorStatus, folder: Path, path: Path | None) -> Iterat
 
 
 def _online(place: Path, settings: CoordinatorSettings, roster: Roster) -> frozenset[str] | None:
-    """Who is connected, by the keys of their nodes; None where no SuperLink answers."""
+    """Names of the connected hospitals; None where the SuperLink does not answer."""
     try:
         with socket.create_connection(("127.0.0.1", settings.port), timeout=2):
             pass
         from silodp.engines.flower.superlink import online  # takes a second to import
 
-        nodes = {member.name: member.node for member in roster.hospitals}
-        return online(f"127.0.0.1:{settings.port}", place / "ca.crt", nodes)
+        return online(f"127.0.0.1:{settings.port}", place / "ca.crt", roster.nodes)
     except (OSError, InputError):
         return None
 
 
 def _newest(runs: Path) -> Path | None:
-    """The run that was written to last."""
+    """The folder of the run that was written to last."""
 
     def written(path: Path) -> float:
         files = (path / name for name in ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "summary.json"))
@@ -204,7 +203,9 @@ def _run(path: Path, metrics: list[RoundRecord]) -> RunStatus:
         "delta": experiment.delta,
         "withdrawn": epsilon["withdrawn"] if epsilon else "",
         "budget": _budget(events, experiment),
-        "against": seen_by(events, experiment.delta, experiment.privacy.shares(experiment.members)),
+        "against": epsilon_by_adversary(
+            events, experiment.delta, experiment.privacy.shares(experiment.members)
+        ),
         "headline": headline,
         "by_round": [_round(record, headline) for record in metrics],
         "absences": absences[: -MOST_ABSENCES - 1 : -1],
@@ -239,7 +240,7 @@ def _budget(events: tuple[Event, ...], experiment: ResolvedExperiment) -> Budget
 
 
 def _answered(path: Path) -> list[str] | None:
-    """Who has answered the round that is being collected; None: none is."""
+    """Names of the hospitals that have answered the current round; None if there is none."""
     place = path / "deployment" / "round"
     if not (place / "plan").exists() or (place / "closed").exists():
         return None
@@ -279,7 +280,7 @@ def _signed(path: Path) -> Mapping[str, Any]:
 
 
 def _statement(path: Path) -> Statement | None:
-    """Of a file that a hospital wrote: numbers or nothing."""
+    """Reads a file that a hospital wrote; anything but a number becomes None."""
     try:
         fields = read_json(path)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Signed requests and replies between the coordinator and a site, whoever carries them.
+"""Signed requests and replies between the coordinator and a site, independent of the transport.
 
-A request names the run, the hospital and what is asked; a reply names the very request that it answers, by
-its digest. Both are signed (Ed25519) over all of their bytes, so nobody on the way, not even another
-hospital, can change, forge or swap one; who is meant follows from the key, never from who delivers.
+A request names the run, the hospital and what is asked; a reply names the request that it answers, by its
+digest. Both are signed (Ed25519) over all of their bytes, so nobody on the way, not even another hospital,
+can change, forge or swap one. Identity follows from the key, never from who delivers a message.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import ConfigDict
 
 from silodp.errors import InputError
+from silodp.files import as_record
 
 RequestKind = Literal["facts", "agree", "plan", "evaluate", "finish"]
 ReplyKind = Literal["answer", "refusal"]
@@ -26,19 +28,25 @@ _MAGIC = b"\nsilodp-deploy-1"
 _SIGNATURE = 64  # bytes
 _LENGTH = struct.Struct("<I")
 _LONGEST_HEADER = 2**22
-_SIGNED_AS = {"request": b"silodp request 1\0", "reply": b"silodp reply 1\0"}  # one is never the other
+_SIGNED_AS = {
+    "request": b"silodp request 1\0",
+    "reply": b"silodp reply 1\0",
+}  # so that a reply cannot pass for a request
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the coordinator asks of one site.
+    """A request of the coordinator to one site.
 
     Attributes:
-        run: which run it is about.
-        hospital: whom it is for.
-        about: small public values.
+        kind: what is asked.
+        run: number of the run.
+        hospital: name of the addressee.
+        about: small public values, as JSON.
         payload: a plan's bytes, parameters, or nothing.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     kind: RequestKind
     run: str
@@ -49,13 +57,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site says to one request.
+    """A site's reply to one request.
 
     Attributes:
-        kind: an answer, or a refusal, whose reason is in `about`.
-        request: digest of the request that is answered.
-        hospital: who answers.
+        kind: an answer, or a refusal with its reason in `about`.
+        request: digest of the request.
+        hospital: name of the sender.
+        about: small public values, as JSON.
+        payload: a contribution's bytes, scores, a statement, or nothing.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     kind: ReplyKind
     request: str
@@ -65,7 +77,7 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """Why a site refuses."""
+        """The reason of a refusal."""
         return str(self.about.get("reason", "it gives no reason"))
 
 
@@ -73,25 +85,28 @@ Message = TypeVar("Message", Request, Reply)
 
 
 def digest(sealed: bytes) -> str:
-    """By this a reply names its request."""
+    """SHA-256 of a sealed request, by which a reply names it."""
     return hashlib.sha256(sealed).hexdigest()
 
 
 def seal(message: Request | Reply, key: Ed25519PrivateKey) -> bytes:
-    """The bytes that travel: payload, header, signature. What differs from hospital to hospital comes last,
-    so that a carrier that cuts messages into pieces keeps the pieces of a plan once for all of them."""
+    """Signs and serialises a message: payload, header, signature.
+
+    What differs between hospitals comes last, so that a transport that cuts messages into pieces stores the
+    pieces of a plan only once.
+    """
     body = _body(message)
     return body + key.sign(_SIGNED_AS[_side(type(message))] + body) + _MAGIC
 
 
 def open_request(sealed: bytes, key: Ed25519PublicKey) -> Request:
-    """A request that the holder of `key` has signed, every field of its kind; else InputError."""
-    return _opened(Request, get_args(RequestKind), sealed, key)
+    """Verifies and reads a request; raises InputError unless `key` signed it and all fields are valid."""
+    return _opened(Request, sealed, key)
 
 
 def open_reply(sealed: bytes, key: Ed25519PublicKey) -> Reply:
-    """A reply that the holder of `key` has signed, every field of its kind; else InputError."""
-    return _opened(Reply, get_args(ReplyKind), sealed, key)
+    """Verifies and reads a reply; raises InputError unless `key` signed it and all fields are valid."""
+    return _opened(Reply, sealed, key)
 
 
 def _side(kind: type[Request] | type[Reply]) -> str:
@@ -104,7 +119,7 @@ def _body(message: Request | Reply) -> bytes:
     return message.payload + header + _LENGTH.pack(len(header))
 
 
-def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed25519PublicKey) -> Message:
+def _opened(kind: type[Message], sealed: bytes, key: Ed25519PublicKey) -> Message:
     side, end = _side(kind), len(sealed) - len(_MAGIC) - _SIGNATURE
     if sealed[-len(_MAGIC) :] != _MAGIC or end < _LENGTH.size:
         raise InputError(f"{side}: {len(sealed)} bytes that are none of silodp's")
@@ -118,13 +133,9 @@ def _opened(kind: type[Message], kinds: tuple[str, ...], sealed: bytes, key: Ed2
         start = end - _LENGTH.size - length
         if length > _LONGEST_HEADER or start < 0:
             raise ValueError
-        header = json.loads(body[start : -_LENGTH.size])
-        message = kind(**header, payload=body[:start])
-        texts = [value for name, value in vars(message).items() if name not in ("about", "payload")]
-        fits = message.kind in kinds and isinstance(message.about, dict)
-        fits = fits and all(isinstance(text, str) for text in texts)
+        header = as_record(kind, json.loads(body[start : -_LENGTH.size]))
     except (TypeError, ValueError, RecursionError):
-        fits = False
-    if not fits:
-        raise InputError(f"{side}: signed, but not what this version of silodp sends; use the same version")
-    return message
+        raise InputError(
+            f"{side}: signed, but not what this version of silodp sends; use the same version"
+        ) from None
+    return replace(header, payload=body[:start])

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, and files with the modes that they are meant to have."""
+"""Folders that appear complete or not at all, and new files with given modes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import private_folder, write_atomically
+from silodp.files import private_folder, sync_folder, write_atomically
 
 
 @contextmanager
 def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """A private folder beside `folder` that becomes it at the end; where anything fails it is removed.
+    """Yields a private temporary folder that is renamed to `folder` at the end, or removed after an error.
 
     What a killed process has left there is removed by the next one.
+
+    Args:
+        folder: new or empty.
+        replace: whether `folder` may exist; it is replaced.
     """
     folder = folder.absolute()
     if folder.resolve() == Path.cwd().resolve():
@@ -33,9 +37,9 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     except FileExistsError:
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise InputError(f"{place}: somebody else's, and in the way; remove it") from None
+            raise InputError(f"{place}: belongs to another user and is in the way; remove it") from None
     place.chmod(0o700)
-    with alone(place):
+    with exclusive(place):
         try:
             _empty(place)
             yield place
@@ -45,12 +49,12 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
-    _sync(folder.parent)
+    sync_folder(folder.parent)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """No other process works in this folder meanwhile."""
+def exclusive(folder: Path) -> Iterator[None]:
+    """Locks the folder against other processes while the block runs."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -61,29 +65,32 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"{folder}: another process is at work there; wait for it") from None
+            raise InputError(f"{folder}: another process is using it; wait for it") from None
         yield
     finally:
         os.close(descriptor)
 
 
-def put(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """A new file with this mode, whatever the umask; on disk when this returns."""
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+def write_new(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Writes a new file with this mode, whatever the umask; it is on disk when this returns."""
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InputError(f"{path}: exists already and is never overwritten; give a new folder") from None
 
 
-def put_all(folder: Path, files: Iterable[tuple[str, str]]) -> None:
+def write_all_new(folder: Path, files: Iterable[tuple[str, str]]) -> None:
     for name, text in files:
         private_folder((folder / name).parent)
-        put(folder / name, text)
+        write_new(folder / name, text)
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """The old file or the new one, never a part; it belongs to whom its folder does, if root writes it."""
+    """Replaces a file atomically; if root does it, the file gets the owner of its folder."""
     write_atomically(path, content)
     if os.geteuid() == 0:
         owner = path.parent.stat()
@@ -97,11 +104,3 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(left)
         else:
             left.unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

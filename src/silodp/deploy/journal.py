@@ -1,8 +1,8 @@
-"""The contributions of the round under way, on the coordinator's disk until the next round begins.
+"""The contributions of the current round, on the coordinator's disk until the next round begins.
 
 plan                the digest of the plan that they answer
-NAME-….contribution one a hospital, as it came
-closed              who counts: from then on nobody is added, whoever still answers
+NAME-….contribution one a hospital, as received
+closed              names of those that count; later contributions are not added
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from silodp.local.state import state_folder
 
 
 class Journal:
-    """One folder, its owner's alone; every file is written whole."""
+    """A folder that only its owner can access; its files are replaced atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def open(self, plan: str) -> dict[str, bytes]:
-        """What has come for this plan; what is there of another one goes."""
+        """Returns the contributions for this plan, by hospital; deletes those for another plan."""
         if self._plan() != plan:
             self.clear()
             private_folder(self._folder)
@@ -46,7 +46,7 @@ class Journal:
         write_atomically(path, hospital.encode("utf-8", "surrogatepass") + b"\n" + content)
 
     def close(self, hospitals: Iterable[str]) -> None:
-        """These count, and nobody else, however often the round is done again."""
+        """Fixes which hospitals count, also when the round is repeated."""
         write_atomically(self._folder / "closed", to_json(sorted(hospitals)).encode())
 
     def clear(self) -> None:

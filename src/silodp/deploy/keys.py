@@ -1,9 +1,9 @@
-"""Keys, in the forms that OpenSSL and OpenSSH read: who signs what, and whom the SuperLink lets in.
+"""Keys, in formats of OpenSSL and OpenSSH: for signatures, and for connections to the SuperLink.
 
     signing.key    Ed25519, PKCS8 in PEM   signs plans (coordinator), contributions and statements (hospital)
-    node.key       EC P-384, OpenSSH       opens a hospital's connection to the SuperLink, and nothing else
+    node.key       EC P-384, OpenSSH       authenticates a hospital's connection to the SuperLink only
 
-A private key is written once, for its owner alone (0600), and never over a file that is there.
+A private key is written with mode 0600, and never over an existing file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
     load_pem_public_key,
-    load_ssh_private_key,
     load_ssh_public_key,
 )
 
+from silodp.deploy.folders import write_new
 from silodp.errors import InputError, short
-from silodp.files import private_open, read_plain
+from silodp.files import read_plain
 
 PASSWORD = "SILODP_KEY_PASSWORD"
 LARGEST = 2**16  # bytes of a key's file
@@ -46,13 +46,13 @@ def new_signing_key() -> Ed25519PrivateKey:
 
 
 def new_node_key() -> EllipticCurvePrivateKey:
-    """EC on P-384: Flower takes NIST curves only."""
+    """A key on P-384, since Flower accepts NIST curves only."""
     return generate_private_key(SECP384R1())
 
 
 def write_private(path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> None:
-    """As PKCS8 in PEM, without a password; mode 0600 whatever the umask, on disk when this returns."""
-    _write_new(path, private_pem(key))
+    """Writes a new file: PKCS8 in PEM, without a password; mode 0600, on disk when this returns."""
+    write_new(path, private_pem(key), 0o600)
 
 
 def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
@@ -60,8 +60,8 @@ def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
 
 
 def write_node_key(path: Path, key: EllipticCurvePrivateKey) -> None:
-    """In OpenSSH's format, which Flower asks for; otherwise as `write_private`."""
-    _write_new(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    """As `write_private`, but in OpenSSH's format, which Flower requires."""
+    write_new(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
 
 
 def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
@@ -80,11 +80,12 @@ def fingerprint(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
 
 
 def read_signing_key(path: Path, option: str = "", way_out: str = FROM_THE_KIT) -> Ed25519PrivateKey:
-    """An Ed25519 key; its password, if it has one, is in the environment.
+    """Reads an Ed25519 private key; its password, if any, is in the environment.
 
     Args:
-        option: of the command line, that the key was given with; for errors.
-        way_out: where such a key comes from; for errors.
+        path: of the key.
+        option: of the command line that named it, for errors.
+        way_out: where such a key comes from, for errors.
     """
     said = f"{option} {path}".strip()
     content = _read(path, said, way_out)
@@ -107,7 +108,7 @@ def read_signing_key(path: Path, option: str = "", way_out: str = FROM_THE_KIT) 
 
 
 def read_public_key(source: Path | bytes, option: str = "", way_out: str = FROM_THE_KIT) -> Ed25519PublicKey:
-    """An Ed25519 public key in PEM, from a file or as its content; arguments as in `read_signing_key`."""
+    """Reads an Ed25519 public key in PEM, from a file or its content; arguments as in `read_signing_key`."""
     if isinstance(source, bytes):
         said, content = option or "public key", source
     else:
@@ -122,22 +123,8 @@ def read_public_key(source: Path | bytes, option: str = "", way_out: str = FROM_
     return key
 
 
-def read_node_key(path: Path) -> EllipticCurvePrivateKey:
-    """The key of a hospital's connection, as Flower takes it: EC on a NIST curve, in OpenSSH's format."""
-    content = _read(path, str(path), FROM_THE_KIT)
-    try:
-        key = load_ssh_private_key(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError(
-            f"{path}: not a private key in OpenSSH's format without a password; {FROM_THE_KIT}"
-        ) from None
-    if not isinstance(key, EllipticCurvePrivateKey):
-        raise InputError(f"{path}: not a key on a NIST curve, as Flower asks for; {FROM_THE_KIT}")
-    return key
-
-
 def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticCurvePublicKey:
-    """Of "ecdsa-sha2-nistp384 AAAA… comment"; certificates and other kinds of keys are refused."""
+    """Reads "ecdsa-sha2-nistp384 AAAA… comment"; refuses certificates and other kinds of keys."""
     content = text.encode() if isinstance(text, str) else text
     said = f"{said} = {short(content.decode(errors='replace').strip()[:30])}"  # never all of a private key
     way_out = "put the text of the hospital's node.pub there"
@@ -153,7 +140,7 @@ def read_node_public_key(text: str | bytes, said: str = "node key") -> EllipticC
 
 
 def verified(text: object, key: Ed25519PublicKey, content: bytes, refusal: str) -> bytes:
-    """The signature that `text` has in hex, if `key` made it under `content`; else InputError(refusal)."""
+    """Decodes a signature in hex and verifies that `key` signed `content`; else InputError(refusal)."""
     try:
         signature = bytes.fromhex(str(text))
         key.verify(signature, content)
@@ -166,13 +153,3 @@ def _read(path: Path, said: str, way_out: str) -> bytes:
     if not path.is_file():
         raise InputError(f"{said}: there is no such file; {way_out}")
     return read_plain(path, LARGEST)
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    try:
-        with private_open(path, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise InputError(f"{path}: exists already; a key is never written over, give a new folder") from None

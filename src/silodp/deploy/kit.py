@@ -1,9 +1,9 @@
-"""A kit: one folder for the coordinator and one for each hospital, with all that each needs to begin.
+"""A kit: one folder for the coordinator and one for each hospital, with all the files that they need.
 
     DIR/coordinator/       authority, server certificate, signing key, roster, proxy
     DIR/hospitals/NAME/    authority's certificate, coordinator's public key, its own two keys, its limits
 
-A private key is in one folder only. A folder is made aside and renamed: it is there whole, or not at all.
+Each private key is in one folder only. A folder is made under another name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from silodp.deploy.config import (
     coordinator_folder,
     distinct_names,
     hospital_name,
-    made,
     read_coordinator,
     split_address,
+    validated,
 )
-from silodp.deploy.folders import alone, new_folder, put, put_all, replace_file
+from silodp.deploy.folders import exclusive, new_folder, replace_file, write_all_new, write_new
 from silodp.deploy.keys import (
     fingerprint,
     new_node_key,
@@ -41,15 +41,16 @@ from silodp.errors import InputError, short
 from silodp.files import private_folder
 
 HERE = "localhost:8443"
-"""Where hospitals of a trial on one machine connect to."""
+"""The coordinator's address for a trial on one machine."""
 _PRIVATE = ("signing.key", "node.key")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """What was made.
+    """What `init` has made.
 
     Attributes:
+        folder: of the kit.
         coordinator: fingerprint of the coordinator's signing key.
         hospitals: fingerprints of the hospitals' signing keys by name, where the kit made them.
     """
@@ -66,14 +67,14 @@ def init(
     days: int = SERVER_DAYS,
     with_keys: bool = True,
 ) -> Kit:
-    """Makes a kit in a folder that is new or empty; nothing is left where that fails.
+    """Makes a kit in a folder that is new or empty; leaves nothing behind after an error.
 
     Args:
         folder: of the kit.
         hospitals: their names; at least one.
         address: host:port by which hospitals reach the coordinator's proxy; its certificate names the host.
         days: for which that certificate is valid.
-        with_keys: make the hospitals' keys, too; otherwise they are expected to `join`.
+        with_keys: whether to make the hospitals' keys, too; otherwise hospitals make their own with `join`.
     """
     for name in hospitals:
         checked_name(name, "--hospitals")
@@ -81,7 +82,7 @@ def init(
         raise InputError("--hospitals: name at least one, such as --hospitals Aarhus,Bern,Cork")
     distinct_names(hospitals)
     try:
-        settings = made(CoordinatorSettings, {"address": address})
+        settings = validated(CoordinatorSettings, {"address": address})
     except InputError as error:
         raise InputError(f"--{error}") from None
     with new_folder(folder) as place:
@@ -91,7 +92,7 @@ def init(
         authority = _write_coordinator(coordinator, settings, days, with_keys, mark)
         write_private(coordinator / "signing.key", signing)
         public = public_pem(signing.public_key())
-        put(coordinator / "signing.pub", public)
+        write_new(coordinator / "signing.pub", public)
         private_folder(place / "hospitals")
         members = []
         for name in hospitals if with_keys else ():
@@ -99,35 +100,35 @@ def init(
             _write_hospital(site, name, address, authority, public, mark, len(hospitals), keys=True)
             members.append(_write_keys(site, name))
         expected = () if with_keys else tuple(hospitals)
-        put(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
+        write_new(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
     return Kit(folder, mark, {member.name: fingerprint(member.signing_key) for member in members})
 
 
 def join(folder: Path, name: str) -> Member:
-    """A hospital's own keys, in a folder that is new or empty, and NAME.join.toml with their public halves.
+    """Makes a hospital's own keys, and NAME.join.toml with their public halves, in a new or empty folder.
 
-    The private halves never leave the folder; NAME.join.toml is what the coordinator is given.
+    The private halves stay in the folder; NAME.join.toml is for the coordinator.
     """
     import tomli_w
 
     checked_name(name, "--name")
     with new_folder(folder) as place:
         member = _write_keys(place, name)
-        put(place / f"{name}.join.toml", tomli_w.dumps(member.model_dump(), multiline_strings=True))
+        write_new(place / f"{name}.join.toml", tomli_w.dumps(member.model_dump(), multiline_strings=True))
     return member
 
 
 def admit(folder: Path, file: Path) -> Path:
-    """Takes a hospital that made its own keys into the roster, and writes what else it needs.
+    """Adds a hospital that made its own keys to the roster, and writes the other files that it needs.
 
-    Doing it again, after a kill or to write the folder anew, changes nothing else.
+    It can be repeated, after a kill or to write the folder again.
 
     Args:
         folder: of the kit.
         file: NAME.join.toml.
 
     Returns:
-        The folder to hand to the hospital: no private key is in it.
+        The folder for the hospital, without a private key.
     """
     settings, place = read_coordinator(folder), coordinator_folder(folder)
     member = read_join(file)
@@ -135,7 +136,7 @@ def admit(folder: Path, file: Path) -> Path:
     mark = fingerprint(coordinator)
     if fingerprint(member.signing_key) == mark:
         raise InputError(f"{file}: this is the coordinator's own key; the hospital makes one with `join`")
-    with alone(place):
+    with exclusive(place):
         roster = read_roster(place / ROSTER)
         known = roster.member(member.name)
         if known is None:
@@ -160,13 +161,13 @@ def admit(folder: Path, file: Path) -> Path:
 
 
 def renew(folder: Path, days: int = SERVER_DAYS) -> str:
-    """A new key and certificate for the server, by the kit's authority; hospitals need nothing new.
+    """Issues a new key and certificate for the server, from the kit's authority; hospitals need no change.
 
     Returns:
         The last day on which it is valid.
     """
     settings, place = read_coordinator(folder), coordinator_folder(folder)
-    with alone(place):
+    with exclusive(place):
         server = _issue(read_authority(place / "ca.crt", place / "ca.key"), settings, days)
         replace_file(place / "server.key", private_pem(server.key), 0o600)
         replace_file(place / "server.crt", server.pem, 0o644)
@@ -183,22 +184,22 @@ def checked_name(name: str, option: str) -> str:
 def _write_coordinator(
     folder: Path, settings: CoordinatorSettings, days: int, with_keys: bool, mark: str
 ) -> bytes:
-    """All but the signing key and the roster; returns the authority's certificate."""
+    """Writes all but the signing key and the roster; returns the authority's certificate."""
     authority = new_authority(f"silodp {settings.name} {secrets.token_hex(4)}")
     server = _issue(authority, settings, days)
     private_folder(folder)
     private_folder(folder / kit_files.PROXY)
     for name, certified in (("ca", authority), ("server", server)):
-        put(folder / f"{name}.crt", certified.pem)
+        write_new(folder / f"{name}.crt", certified.pem)
         write_private(folder / f"{name}.key", certified.key)
-    put(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
+    write_new(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
     facts = {"fingerprint": mark, "server_until": _until(server), "keys": with_keys}
-    put_all(folder, kit_files.coordinator_files(settings, **facts))
+    write_all_new(folder, kit_files.coordinator_files(settings, **facts))
     return authority.pem
 
 
 def _issue(authority: Certified, settings: CoordinatorSettings, days: int) -> Certified:
-    """For the proxy, by the name that hospitals use, and for the SuperLink behind it, on loopback."""
+    """Issues the certificate for the proxy, under its public name, and for the SuperLink on loopback."""
     host, _ = split_address(settings.address)
     return issue_server(authority, [host, "localhost", "127.0.0.1", "::1"], days)
 
@@ -217,21 +218,23 @@ def _write_hospital(
     hospitals: int,
     keys: bool,
 ) -> None:
-    """All but its own keys; `hospitals`: how many there are in the federation."""
+    """Writes all but the hospital's keys; `hospitals` is their number in the federation."""
     private_folder(folder)
-    put(folder / "ca.crt", authority)
-    put(folder / "coordinator.pub", coordinator)
-    put_all(folder, kit_files.hospital_files(name, address, fingerprint=mark, hospitals=hospitals, keys=keys))
+    write_new(folder / "ca.crt", authority)
+    write_new(folder / "coordinator.pub", coordinator)
+    write_all_new(
+        folder, kit_files.hospital_files(name, address, fingerprint=mark, hospitals=hospitals, keys=keys)
+    )
 
 
 def _write_keys(folder: Path, name: str) -> Member:
-    """A hospital's two keys, in its own folder; returns their public halves."""
+    """Makes a hospital's two keys in its folder; returns their public halves."""
     signing, node = new_signing_key(), new_node_key()
     member = Member(
         name=name, signing=public_pem(signing.public_key()), node=node_public_text(node.public_key())
     )
     write_private(folder / "signing.key", signing)
     write_node_key(folder / "node.key", node)
-    put(folder / "signing.pub", member.signing)
-    put(folder / "node.pub", member.node + "\n")
+    write_new(folder / "signing.pub", member.signing)
+    write_new(folder / "node.pub", member.node + "\n")
     return member

@@ -1,4 +1,4 @@
-"""What the files of a kit say; `kit.py` decides who gets which, and with which mode."""
+"""The contents of a kit's files; `kit.py` decides who gets which, and with which mode."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PLACES = {
     "data": "/srv/silodp/data",
     "version": __version__,
 }
-"""Where the units expect things to be on a machine."""
+"""Paths that the systemd units expect."""
 
 Files = Iterator[tuple[str, str]]
 
 
 def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
-    """(path, text) of what is no key in the coordinator's folder.
+    """Yields (path, text) of the files in the coordinator's folder that are no keys.
 
     Args:
         facts: fingerprint, server_until, keys, as coordinator.README.md has them.
@@ -53,7 +53,7 @@ def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
 
 
 def hospital_files(name: str, address: str, **facts: Any) -> Files:
-    """(path, text) of what is no key in a hospital's folder.
+    """Yields (path, text) of the files in a hospital's folder that are no keys.
 
     Args:
         name: of the hospital.
@@ -70,7 +70,7 @@ def hospital_files(name: str, address: str, **facts: Any) -> Files:
 
 
 def _listen(address: str) -> str:
-    """Where the proxy listens: everywhere, unless hospitals are told to come over loopback."""
+    """The address that the proxy listens on: all interfaces, unless hospitals use loopback."""
     host, port = split_address(address)
     if host == "localhost":
         return f"127.0.0.1:{port}"
@@ -96,5 +96,5 @@ def _environment() -> Any:
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # what is put in was checked: names, addresses, numbers
+        autoescape=False,  # names, addresses and numbers, checked before
     )

@@ -1,4 +1,4 @@
-"""What a hospital allows a coordinator: set by its own people, in its own file."""
+"""What a hospital allows a coordinator: set by the hospital, in its site.toml."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pydantic import Field
 
 from silodp.settings import Count, Positive, Settings
 
-LARGEST_DELTA = 0.1  # where a hospital names no δ of its own
+LARGEST_DELTA = 0.1  # where the limits name no δ
 
 
 class Limits(Settings):
-    """What a hospital allows, whatever a coordinator asks for."""
+    """A hospital's limits on what a coordinator may ask for."""
 
     section: ClassVar[str] = "limits"
     epsilon: Positive = 8.0
@@ -30,10 +30,10 @@ class Limits(Settings):
     """In a federation. Where noise is shared, each of more hospitals adds less of it, and a coordinator could
     make some up."""
     coordinator_epsilon: Positive | None = None
-    """Where noise is shared: ε of this run against the coordinator, who sees one share at a time."""
+    """Where noise is shared: ε of this run against the coordinator, who sees single contributions."""
     parameters_at_most: Count = 100_000_000
-    """That train."""
+    """Trainable ones."""
     validation_metrics: bool = False
-    """Whether validation and test figures may leave the hospital; ε does not cover them."""
+    """Whether validation and test metrics may leave the hospital; ε does not cover them."""
     seeded_noise: bool = False
     """Whether noise may come from a seed that everybody knows: for rehearsals of a deployment only."""

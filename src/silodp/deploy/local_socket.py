@@ -1,7 +1,7 @@
-"""Bytes between two processes of one machine, over a Unix socket that checks who calls.
+"""Bytes between two processes on one machine, over a Unix socket that checks the caller's user.
 
-A frame is a length of eight bytes and as many bytes; a question is one frame, its answer another. The server
-asks the kernel for the caller's user (SO_PEERCRED), which no caller can forge.
+A frame is a length of eight bytes and as many bytes of content; a request is one frame, its answer another.
+The server asks the kernel for the caller's user (SO_PEERCRED), which no caller can forge.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from pathlib import Path
 from silodp.errors import InputError
 
 LARGEST = 2**31 - 1  # bytes of a frame: 250 million parameters twice over
-PATIENCE = 30.0  # seconds that a caller may take to send its question, or to take its answer, in all
+PATIENCE = 30.0  # seconds that a caller may take to send its request, or to receive its answer
 _LENGTH = struct.Struct(">Q")
 _PIECE = 2**20
-_LONGEST_PATH = 107  # bytes of a Unix socket's name, by the kernel
 
 log = logging.getLogger(__name__)
 
 
 class Interrupted(ConnectionError):
-    """The other side went away, or sent what is no frame."""
+    """The other side closed the connection, or sent something that is not a frame."""
 
 
 def ask(path: Path, message: bytes, timeout: float) -> bytes:
-    """Sends a question and returns its answer.
+    """Sends a request and returns the answer.
 
     Raises:
         OSError: nobody listens (FileNotFoundError, ConnectionRefusedError), this user is refused
@@ -63,18 +62,18 @@ def serve(
     patience: float = PATIENCE,
     group: int | None = None,
 ) -> None:
-    """Answers questions, one at a time, until `stop` is set. Blocks.
+    """Answers requests, one at a time, until `stop` is set. Blocks.
 
-    A caller whose user is not in `allowed_uids` is refused before a byte of it is read, and named in the
-    log. One that sends no frame, sends too slowly or dies costs at most `patience` seconds. What `handle`
-    raises is logged, and the caller gets no answer.
+    A caller whose user is not in `allowed_uids` is logged and refused before anything is read. One that sends
+    no frame, sends too slowly or dies costs at most `patience` seconds. If `handle` raises, that is logged,
+    and the caller gets no answer.
 
     Args:
-        path: of the socket; made with mode 0660. A socket that nobody serves any more is replaced.
-        handle: from a question to its answer.
-        allowed_uids: users that may ask.
+        path: of the socket; made with mode 0660. A socket that a killed process left is replaced.
+        handle: from a request to its answer.
+        allowed_uids: users that are answered.
         stop: set from another thread or a signal handler; noticed within half a second.
-        patience: seconds.
+        patience: seconds for one caller.
         group: of the callers, where they are other users: the socket's folder, which is made if need be,
             gets this group and mode 0710. This process must be a member of it. None: mode 0700.
     """
@@ -115,8 +114,8 @@ def _answer(
             log.error("an answer of %d bytes is not sent: at most %d are", len(answer), LARGEST)
             return
         _write(connection, answer, time.monotonic() + patience)
-    except (OSError, MemoryError) as error:  # the caller died, or sent garbage, or nothing
-        log.warning("a call of user %d (process %d) came to nothing: %s", uid, pid, error)
+    except (OSError, MemoryError) as error:  # the caller died, or sent something invalid or nothing
+        log.warning("a call of user %d (process %d) failed: %s", uid, pid, error)
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
@@ -129,17 +128,13 @@ def peer(connection: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _listening(path: Path, group: int | None) -> Iterator[socket.socket]:
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise InputError(
-            f"{path}: a socket's path has at most {_LONGEST_PATH} bytes; give a folder with a shorter name"
-        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if path.parent.stat().st_mode & 0o027:  # not /tmp, which the next line would shut
+        if path.parent.stat().st_mode & 0o027:  # such as /tmp, which must not be closed to others
             raise InputError(
                 f"{path.parent}: open to other users; give the socket a folder of its own (0700)"
             )
-        path.parent.chmod(0o700)  # shut until the socket has its mode
+        path.parent.chmod(0o700)  # closed to others until the socket has its mode
         _remove_stale(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             server.bind(str(path))
@@ -155,7 +150,7 @@ def _listening(path: Path, group: int | None) -> Iterator[socket.socket]:
                 yield server
             finally:
                 with contextlib.suppress(OSError):
-                    if os.stat(path).st_ino == mine:  # not that of one who came after us
+                    if os.stat(path).st_ino == mine:  # not that of a later process
                         path.unlink()
     except PermissionError as error:
         raise InputError(
@@ -164,10 +159,10 @@ def _listening(path: Path, group: int | None) -> Iterator[socket.socket]:
 
 
 def _remove_stale(path: Path) -> None:
-    """A killed process leaves its socket behind; one that answers is another's, and stays."""
+    """Removes a socket that a killed process left; refuses one that answers."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise InputError(f"{path}: exists and is no socket; give another path")
+            raise InputError(f"{path}: exists and is not a socket; give another path")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -198,7 +193,7 @@ def _read(connection: socket.socket, deadline: float, largest: int) -> bytes:
 
 
 def _exactly(connection: socket.socket, count: int, deadline: float) -> bytearray:
-    # Grows with what has come: a caller that names 2 GB and sends nothing takes no memory.
+    # Grows with what is received: a caller that announces 2 GB and sends nothing costs no memory.
     got = bytearray()
     while len(got) < count:
         connection.settimeout(_left(deadline))

@@ -1,6 +1,6 @@
-"""What is written down for a page: who was heard last, and what was refused.
+"""What is recorded for the live pages: the last request and the refusals.
 
-Where it cannot be written, that is all that is lost.
+An error while recording is ignored.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from silodp.deploy.status import HEARD
 from silodp.errors import InputError
 from silodp.files import private_open, to_json, write_atomically
 
-LARGEST_LIST = 2**20  # bytes of refusals, then a new list begins
+LARGEST_LIST = 2**20  # bytes, after which a new list begins
 
 
-def note_heard(folder: Path, request: Request) -> None:
-    """The last signed request."""
+def record_request(folder: Path, request: Request) -> None:
+    """Records the last signed request."""
     said = {"time": round(time.time(), 3), "asked": request.kind, "run": request.run}
     with suppress(InputError, OSError):
         write_atomically(folder / HEARD, to_json(said).encode())
 
 
-def note_refusal(path: Path, reason: str, **more: str) -> None:
-    """One more line in the list of refusals; a flood of them costs the oldest.
+def record_refusal(path: Path, reason: str, **more: str) -> None:
+    """Appends a refusal; a list that has become too long is renamed, and a new one begins.
 
     Args:
-        more: who refused what, in a list of several.
+        path: of the list.
+        reason: of the refusal.
+        more: further fields, such as the hospital.
     """
     with suppress(InputError, OSError):
         if path.exists() and path.stat().st_size > LARGEST_LIST:

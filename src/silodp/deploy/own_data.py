@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def loader(
     settings: SiteSettings, folder: Path, data: Path | None = None
 ) -> Callable[[Experiment], HospitalData]:
-    """What reads the site's images.
+    """Makes the function that reads a site's images for an experiment.
 
     Args:
         settings: of the site.
         folder: of site.toml.
-        data: in place of the path that site.toml names.
+        data: replaces the path in site.toml.
     """
 
     def load(experiment: Experiment) -> HospitalData:
@@ -36,11 +36,11 @@ def loader(
 
 
 def _load(given: dict[str, Any]) -> Cohort:
-    """One hospital's: where the files name none, nothing is dealt out to several."""
+    """The cohort in the files, as one hospital where they name none."""
     from silodp.cohorts import CohortSettings, load_cohort
 
     if "path" not in given and "kind" not in given:
-        raise InputError("cohort.path: no data are named; give --data PATH, or say it in site.toml")
+        raise InputError("cohort.path: missing; give --data PATH, or set it in site.toml")
     if "kind" in given:
         settings = CohortSettings.of(**given)
     else:
@@ -56,8 +56,8 @@ def _chosen(cohort: Cohort, name: str | None) -> HospitalData:
     names = [hospital.name for hospital in cohort.hospitals]
     if name is None and len(names) > 1:
         raise InputError(
-            f"cohort.hospital: the files name {len(names)} hospitals ({', '.join(names[:6])}); say which of "
-            "them this site is"
+            f"cohort.hospital: the files name {len(names)} hospitals ({', '.join(names[:6])}); set it to "
+            "the one that this site is"
         )
     for hospital in cohort.hospitals:
         if name in (None, hospital.name):

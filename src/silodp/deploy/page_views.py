@@ -27,14 +27,14 @@ ASKED = {
 }
 STATES = {
     "at work": "is training",
-    "interrupted": "stands still: no process is at work on it",
+    "interrupted": "is interrupted: no process is running it",
     "finished": "is finished",
     "stopped": "was ended by its budget",
 }
 
 
 def when(seconds: float | None) -> str:
-    """A moment as people write it, in this machine's time."""
+    """Formats a time in this machine's time zone; "–" for None."""
     try:
         return "–" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):
@@ -51,7 +51,9 @@ def coordinator_view(status: CoordinatorStatus) -> dict[str, Any]:
     view: dict[str, Any] = {"hospitals": _hospitals(hospitals), "tiles": [connected]}
     if run is None:
         return view | {"lead": "No run has begun yet.", "against": "", "budget": "", "charts": []}
-    limit, budget = _limit(run), run["budget"]
+    budget = run["budget"]
+    settings = {name: value for name, value in budget.items() if name != "spent"} if budget else None
+    limit = BudgetSettings.model_validate(settings) if settings else None
     charts, missing = _charts(run, limit)
     return view | {
         "lead": f"«{run['experiment']}» ({run['folder']}) {STATES[run['state']]}."
@@ -84,16 +86,8 @@ def _tiles(run: RunStatus, hospitals: int) -> list[Tile]:
     return tiles
 
 
-def _limit(run: RunStatus) -> BudgetSettings | None:
-    if (budget := run["budget"]) is None:
-        return None
-    return BudgetSettings(
-        epsilon=budget["epsilon"], delta=budget["delta"], unit=budget["unit"], neighbours=budget["neighbours"]
-    )
-
-
 def _charts(run: RunStatus, limit: BudgetSettings | None) -> tuple[list[Chart], list[str]]:
-    """The metric and both ε over rounds; a sentence for a curve that cannot be drawn."""
+    """Charts of the metric and both ε over rounds, and a sentence for each that cannot be drawn."""
     rounds = run["by_round"]
     if not rounds:
         return [], []

@@ -1,8 +1,8 @@
-"""Live pages on loopback: of a coordinator and of a hospital's site, each served by the program it tells of.
+"""Live pages on loopback, of a coordinator and of a hospital's site, each served by the program it shows.
 
-Guarantee: a page only reads. It answers GET on 127.0.0.1 and nothing else; a request that names another host
-(a web site whose name was made to point here) gets nothing. Whatever strangers wrote is shown as text, and
-nothing is fetched from elsewhere. Where a page cannot be served, the program goes on without it.
+Guarantee: a page only reads. It answers GET on 127.0.0.1 only, and refuses requests with another host name
+(DNS rebinding). Text from others is escaped, and nothing is loaded from elsewhere. If a page cannot be
+served, the program continues without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("silodp")
 TEMPLATES = Path(__file__).parent / "page"
 GENERATOR = "silodp deploy"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-FRESH = 0.5  # seconds for which a status is not read again, however many look
+FRESH = 0.5  # seconds for which a status is reused for all readers
 
 Status = Callable[[], Any]
 View = Callable[[Any], dict[str, Any]]
@@ -36,7 +36,7 @@ View = Callable[[Any], dict[str, Any]]
 
 @contextmanager
 def serve_site_page(folder: Path, port: int) -> Iterator[str | None]:
-    """The page of a hospital's folder while the block runs; yields its address, None where there is none.
+    """Serves the page of a hospital's folder while the block runs; yields its address, or None if it cannot.
 
     Args:
         folder: with site.toml.
@@ -54,7 +54,7 @@ def serve_site_page(folder: Path, port: int) -> Iterator[str | None]:
 
 @contextmanager
 def serve_coordinator_page(place: Path, port: int) -> Iterator[str | None]:
-    """The same of a coordinator's folder."""
+    """As `serve_site_page`, for a coordinator's folder."""
     from silodp.deploy.config import read_coordinator
     from silodp.deploy.coordinator_status import coordinator_status
     from silodp.deploy.page_views import coordinator_view
@@ -67,7 +67,7 @@ def serve_coordinator_page(place: Path, port: int) -> Iterator[str | None]:
 
 
 class _Live:
-    """A page and its figures, made anew when somebody looks."""
+    """A page that is made anew when it is requested."""
 
     def __init__(self, template: str, title: str, read: Status, view: View) -> None:
         self._template, self._title, self._read, self._view = template, title, read, view
@@ -75,7 +75,7 @@ class _Live:
         self._known: tuple[float, Any, str] = (-FRESH, None, "")
 
     def status(self) -> tuple[Any, str]:
-        """What is so; or None and why that cannot be told."""
+        """The status, or None and why it cannot be read."""
         with self._lock:
             at, status, problem = self._known
             if time.monotonic() - at >= FRESH:
@@ -109,7 +109,7 @@ def _script() -> str:
 
 @cache
 def _headers() -> dict[str, str]:
-    """Only this page's own style and script, by their hashes; nothing from elsewhere, and in no frame."""
+    """HTTP headers that allow the page's own style and script only, by their hashes, and no frame."""
     from silodp.report.frame import style
 
     def digest(text: str) -> str:
@@ -136,7 +136,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that goes away in the middle is nobody's trouble."""
+        """Logs readers that disconnect in the middle of a request."""
         log.debug("a reader of the page went away", exc_info=True)
 
 
@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         port = self.server.server_address[1]
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0].lower() not in [f"{name}:{port}" for name in HOSTS]:
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, "this page is for this machine alone\n")
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "this page is for this machine only\n")
             return
         pages = {
             "/": (self.server.page.html, "text/html"),
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, content, kind)
 
     def _refuse(self) -> None:
-        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "this page can be read, and nothing else\n")
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "this page can only be read\n")
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse
 
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: an open page asks every two seconds."""
+        """Logs nothing: an open page sends a request every two seconds."""
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def _served(page: _Live, port: int) -> Iterator[str | None]:
     try:
         server = _Server(port, page)
     except OSError as error:
-        log.warning("no page: port %d of 127.0.0.1 cannot be had (%s)", port, error.strerror or error)
+        log.warning("no page: port %d of 127.0.0.1 is not available (%s)", port, error.strerror or error)
         yield None
         return
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="page", daemon=True)

@@ -1,6 +1,4 @@
-"""What runs where: at a hospital the site and the link, at the coordinator the SuperLink; until they are told
-to stop (SIGTERM, Ctrl-C).
-"""
+"""The long-running programs: a hospital's site and link, and the coordinator's SuperLink with its proxy."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
 
 
 def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
-    """A hospital's site: data, model and limits, and no network; answers the link over its socket.
+    """Runs a hospital's site, which has data, model and limits and no network, until `stop` is set.
 
-    Its page is on loopback.
+    It answers the link over its socket, and serves its page on loopback.
     """
     import torch
 
@@ -42,7 +40,7 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
     from silodp.deploy.site import Site
 
     settings = read_site(folder)
-    torch.set_num_threads(1)  # results depend on them, so each experiment says how many; until then one
+    torch.set_num_threads(1)  # results depend on them, so each experiment sets its own number; until then one
     site = Site(
         folder / "state",
         settings.name,
@@ -61,7 +59,7 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
 
 
 def run_link(folder: Path, stop: threading.Event) -> None:
-    """A hospital's link: the connection, the node's key, and nothing of the data."""
+    """Runs a hospital's link, which has the connection and the node's key but no data."""
     from silodp.deploy.local_socket import ask
     from silodp.engines.flower.link import LinkSettings
     from silodp.engines.flower.link import run_link as carry
@@ -73,7 +71,7 @@ def run_link(folder: Path, stop: threading.Event) -> None:
 
 
 def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None:
-    """Both, each a process of its own, begun again when it dies."""
+    """Runs both, each in a process of its own that is restarted when it dies, until `stop` is set."""
     from silodp.engines.flower.supervisor import Program, Supervisor
 
     settings = read_site(folder)
@@ -92,15 +90,14 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
 
 
 def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) -> None:
-    """The SuperLink on loopback, nginx before it, and the coordinator's page."""
+    """Runs the SuperLink on loopback behind nginx, and the coordinator's page, until `stop` is set."""
     from silodp.deploy.pages import serve_coordinator_page
     from silodp.engines.flower.proxy import proxy as start_proxy
     from silodp.engines.flower.superlink import superlink
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
     roster, log_of = read_roster(place / ROSTER), _logs(place)
-    nodes = {member.name: member.node for member in roster.hospitals}
-    kept = [superlink(superlink_settings(place, settings.port), nodes)]
+    kept = [superlink(superlink_settings(place, settings.port), roster.nodes)]
     if proxy:
         (place / "proxy").mkdir(mode=0o700, exist_ok=True)
         kept.append(start_proxy(place / "nginx.conf", log_of / "proxy.log"))
@@ -110,11 +107,12 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
 
 
 def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> Coordinator:
-    """What `silodp deploy run` works with: the SuperLink of a running coordinator, and its keys.
+    """Connects to the SuperLink of a running coordinator, with the coordinator's keys.
 
     Args:
-        patience: seconds in which all hospitals must answer before round one.
-        deadline: of a round; a message that is older is handed to nobody, who would train for nothing.
+        folder: of the kit or the coordinator.
+        patience: seconds within which all hospitals must answer before round one.
+        deadline: of a round, in seconds; older messages are not delivered.
     """
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
@@ -126,15 +124,14 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
     if roster.expected or not roster.hospitals:
         missing = ", ".join(roster.expected) or "all hospitals"
         raise InputError(
-            f"{place / ROSTER}: the keys of {missing} are missing; take them in with `silodp deploy admit`"
+            f"{place / ROSTER}: the keys of {missing} are missing; add them with `silodp deploy admit`"
         )
     grid = GridSettings(
         f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret",
         ttl=max(patience, deadline),
     )  # fmt: skip
-    nodes = {member.name: member.node for member in roster.hospitals}
     return Coordinator(
-        FlowerTransport(grid, nodes),
+        FlowerTransport(grid, roster.nodes),
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,
@@ -143,7 +140,7 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
 
 
 def superlink_settings(place: Path, port: int) -> SuperLinkSettings:
-    """Of the SuperLink in a coordinator's folder."""
+    """Settings of the SuperLink in a coordinator's folder."""
     from silodp.engines.flower.superlink import SuperLinkSettings
 
     return SuperLinkSettings(
@@ -153,7 +150,7 @@ def superlink_settings(place: Path, port: int) -> SuperLinkSettings:
 
 
 def _own_command() -> list[str]:
-    """`silodp deploy`, in the way in which this process was started."""
+    """The command `silodp deploy`, started in the same way as this process."""
     words = sys.orig_argv
     if "deploy" not in words:  # from Python
         return [sys.executable, "-c", "from silodp.cli import main; main()", "deploy"]
@@ -167,7 +164,7 @@ def _logs(folder: Path) -> Path:
 
 @contextmanager
 def _kept(programs: Sequence[Supervisor]) -> Iterator[None]:
-    """Programs that are begun again whenever they die, until the end of the block."""
+    """Keeps programs running until the end of the block; they are restarted when they die."""
     with ExitStack() as stack:
         for program in programs:
             program.start()

@@ -1,6 +1,6 @@
-"""roster.toml: who may take part, by public keys. It counts, and not what Flower's list of nodes says.
+"""roster.toml: the hospitals that may take part, by public keys. It overrides Flower's list of nodes.
 
-expected = ["Cork"]            # will hand in its keys
+expected = ["Cork"]            # will send its keys
 [hospitals.Aarhus]
 signing = '''-----BEGIN PUBLIC KEY----- …'''
 node = "ecdsa-sha2-nistp384 …"
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
 
-from silodp.deploy.config import Name, distinct_names, made, read_settings, read_tree
+from silodp.deploy.config import Name, distinct_names, read_settings, read_tree, validated
 from silodp.errors import InputError, short
 from silodp.settings import Settings
 
@@ -31,7 +31,7 @@ class Member(Settings):
     signing: str
     """Its Ed25519 public key in PEM: what it signs counts as its own."""
     node: str
-    """Its node's public key as OpenSSH writes it: with it, and no other, its connection is let in."""
+    """Its node's public key as OpenSSH writes it, the only one with which it can connect."""
 
     @model_validator(mode="after")
     def _keys_can_be_read(self) -> Self:
@@ -58,7 +58,7 @@ class Roster(Settings):
 
     Attributes:
         hospitals: those whose keys are known, in the order of the file.
-        expected: names of those who will hand in theirs with `silodp deploy admit`.
+        expected: names of hospitals whose keys will be added with `silodp deploy admit`.
     """
 
     hospitals: tuple[Member, ...] = ()
@@ -84,13 +84,18 @@ class Roster(Settings):
     def names(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.hospitals)
 
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The public key of each hospital's node, as OpenSSH writes it."""
+        return {member.name: member.node for member in self.hospitals}
+
     def member(self, name: str) -> Member | None:
         return next((member for member in self.hospitals if member.name == name), None)
 
     def with_member(self, member: Member) -> Roster:
-        """This roster and one more, who is no longer expected; InputError where a name or key is taken."""
+        """The roster with one more member, no longer expected; InputError where a name or key is taken."""
         expected = tuple(name for name in self.expected if name != member.name)
-        return made(Roster, {"hospitals": (*self.hospitals, member), "expected": expected})
+        return validated(Roster, {"hospitals": (*self.hospitals, member), "expected": expected})
 
     def to_toml(self) -> str:
         import tomli_w
@@ -101,20 +106,20 @@ class Roster(Settings):
 
 
 def read_roster(path: Path) -> Roster:
-    """Of a file; hospitals are its tables [hospitals.NAME]."""
+    """Reads a roster; hospitals are its tables [hospitals.NAME]."""
     tree = read_tree(path)
     try:
         hospitals = tree.pop("hospitals", {})
         if not (isinstance(hospitals, dict) and all(isinstance(one, dict) for one in hospitals.values())):
             raise InputError(f"hospitals = {short(hospitals)}: write a table [hospitals.NAME] for each")
         members = tuple(
-            made(Member, {**one, "name": name}, f"hospitals.{name}") for name, one in hospitals.items()
+            validated(Member, {**one, "name": name}, f"hospitals.{name}") for name, one in hospitals.items()
         )
-        return made(Roster, {**tree, "hospitals": members})
+        return validated(Roster, {**tree, "hospitals": members})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def read_join(path: Path) -> Member:
-    """What a hospital hands in: its name and the public halves of its keys."""
+    """Reads NAME.join.toml: a hospital's name and the public halves of its keys."""
     return read_settings(path, Member, "give the NAME.join.toml that `silodp deploy join` made")

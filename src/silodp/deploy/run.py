@@ -1,12 +1,12 @@
-"""A run over a network, as the coordinator sees it: ask for facts, agree, train, collect the statements.
+"""The coordinator's side of a run over a network: ask for facts, agree, train, collect statements.
 
 Beside the usual files of a run:
 
-    deployment/agreement.json     what everybody signed
-    deployment/signatures.json    by whom, and how
-    deployment/round/             contributions of the round under way, as they came
-    deployment/noise-secret       of the noise to come; gone when the run is over
-    deployment/statements/        what each hospital's own ledger says, signed by it
+    deployment/agreement.json     what all parties signed
+    deployment/signatures.json    their signatures
+    deployment/round/             contributions of the current round, as received
+    deployment/noise-secret       secret for the remaining noise; deleted at the end
+    deployment/statements/        each hospital's signed statement from its own ledger
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
-from silodp.deploy.engine import Remote
+from silodp.deploy.engine import RemoteEngine
 from silodp.deploy.envelope import Reply
 from silodp.deploy.keys import fingerprint, verified
 from silodp.engines.transport import Transport
@@ -34,20 +34,21 @@ from silodp.runs.build import OnTrial, derive, device_named, rehearsed, with_ori
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import Public, ServerParts
 from silodp.runs.places import new_folder
-from silodp.runs.training import OnRound, Result, resume_parts, train_parts
+from silodp.runs.result import Result
+from silodp.runs.training import OnRound, resume_parts, train_parts
 
 
 @dataclass(frozen=True)
 class Coordinator:
-    """Who runs it.
+    """What the coordinator runs with.
 
     Attributes:
         transport: reaches the hospitals.
         key: signs requests and the agreement.
-        roster: the hospitals' public keys, in the order in which they are summed.
-        patience: seconds in which all hospitals must answer before round one.
-        clock: seconds, ever growing.
-        refusals: a file for what hospitals refuse, in all runs; for the coordinator's page.
+        roster: the hospitals' public keys, in the order in which contributions are summed.
+        patience: seconds within which all hospitals must answer before round one.
+        clock: monotonic time in seconds.
+        refusals: file for refusals of all runs, shown on the coordinator's page.
     """
 
     transport: Transport
@@ -59,7 +60,7 @@ class Coordinator:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of the hospitals' keys."""
+        """Of the hospitals' keys, by name."""
         return {name: fingerprint(key) for name, key in self.roster.items()}
 
 
@@ -75,8 +76,12 @@ def run_deployed(
     """Trains an experiment with the hospitals of a roster, from its first round.
 
     Args:
-        experiment: its cohort is the hospitals' own, whatever it says; image size and classes are kept.
+        experiment: of its cohort only image size and classes are used; the images are the hospitals' own.
+        coordinator: who runs it.
         out: a new folder; default runs/NAME-1, -2, …
+        device: for the server's model.
+        on_round: called with each line of metrics.jsonl.
+        on_trial: called with each trial of a rehearsal.
     """
     asked = deployable(experiment)
     refuse_undeployable(asked)
@@ -85,7 +90,7 @@ def run_deployed(
         facts = collect_facts(engine, asked, coordinator)
         prepared = rehearsed(with_origin(asked), facts, device, on_trial)
         public = derive(prepared, facts, device_named(device))
-        agreement = draw_up(engine.run, public, coordinator)
+        agreement = make_agreement(engine.run, public, coordinator)
         signatures = collect_signatures(engine, agreement, coordinator)
         secret = secrets.token_bytes(32)
 
@@ -105,9 +110,8 @@ def run_deployed(
 def resume_deployed(
     folder: Path, coordinator: Coordinator, *, device: str = "auto", on_round: OnRound | None = None
 ) -> Result:
-    """Goes on after the last finished round; hospitals notice nothing but a pause."""
-    files = RunFolder.open(folder)
-    try:
+    """Continues after the last finished round; to the hospitals it is only a pause."""
+    with RunFolder.open(folder) as files:
         experiment = read_experiment(folder)
         path = folder / "deployment" / "agreement.json"
         if not path.exists():
@@ -124,12 +128,10 @@ def resume_deployed(
         result = resume_parts(_parts(public, engine, secret), files, on_round)
         _finish(engine, coordinator, folder)
         return result
-    finally:
-        files.let_go()
 
 
 def deployable(experiment: Experiment) -> Experiment:
-    """The experiment as it can be deployed: hospitals' own data, nothing un-noised, the system's entropy."""
+    """The experiment with the settings of a deployment: no diagnostics, noise from the system's entropy."""
     cohort = experiment.cohort
     size = getattr(cohort, "image_size", None) if "image_size" in cohort.model_fields_set else None
     elsewhere = {"kind": "deployed", "classes": cohort.classes, "image_size": size}
@@ -143,36 +145,38 @@ def deployable(experiment: Experiment) -> Experiment:
     return experiment.change(**changes)
 
 
-def collect_facts(engine: Remote, experiment: Experiment, coordinator: Coordinator) -> list[HospitalFacts]:
-    """Of every hospital of the roster; all of them must answer, for the denominator is theirs."""
+def collect_facts(
+    engine: RemoteEngine, experiment: Experiment, coordinator: Coordinator
+) -> list[HospitalFacts]:
+    """Asks every hospital of the roster for its facts; all must answer, since they fix the denominator."""
     found: dict[str, HospitalFacts] = {}
 
     def take(name: str, reply: Reply) -> None:
         facts = HospitalFacts.from_dict(reply.about.get("facts"))
         if facts.name != name:
-            raise InputError(f"its facts are those of {facts.name!r:.60}")
+            raise InputError(f"its facts are about {facts.name!r:.60}")
         found[name] = facts
         if not reply.about.get("validation_metrics"):
-            engine.figures_from.discard(name)
+            engine.evaluates.discard(name)
 
     about = {
         "experiment": portable(experiment).model_dump(mode="json", exclude_none=True, exclude_unset=True)
     }
     names = list(coordinator.roster)
     refusals = engine.ask("facts", names, take, about, seconds=coordinator.patience)
-    _refuse_incomplete("tell what they have", names, found, refusals)
+    _refuse_incomplete("send its facts", names, found, refusals)
     facts = [found[name] for name in names]
     if len(forms := {(one.shape, one.target, one.storage): one.name for one in facts}) > 1:
         said = "; ".join(
             f"{name}: {storage} images of {' × '.join(map(str, shape))}, each with a {target}"
             for (shape, target, storage), name in forms.items()
         )
-        raise InputError(f"the hospitals' images differ ({said}); set cohort.image_size, or mend the data")
+        raise InputError(f"the hospitals' images differ ({said}); set cohort.image_size, or correct the data")
     return facts
 
 
-def draw_up(run: str, public: Public, coordinator: Coordinator) -> Agreement:
-    """The agreement that follows from the experiment and the facts."""
+def make_agreement(run: str, public: Public, coordinator: Coordinator) -> Agreement:
+    """Makes the agreement that follows from the experiment and the facts."""
     events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
     delta = public.experiment.delta
     return Agreement(
@@ -187,14 +191,16 @@ def draw_up(run: str, public: Public, coordinator: Coordinator) -> Agreement:
     )
 
 
-def collect_signatures(engine: Remote, agreement: Agreement, coordinator: Coordinator) -> dict[str, str]:
-    """Everybody's, the coordinator's own first; a hospital that will not sign ends it before anything."""
+def collect_signatures(
+    engine: RemoteEngine, agreement: Agreement, coordinator: Coordinator
+) -> dict[str, str]:
+    """Collects signatures, the coordinator's first; one hospital that does not sign ends the run."""
     content = agreement.to_bytes()
     own = coordinator.key.sign(content).hex()
     signatures: dict[str, str] = {}
 
     def take(name: str, reply: Reply) -> None:
-        refusal = "its signature is not under the agreement"
+        refusal = "its signature on the agreement is not valid"
         signed = verified(reply.about.get("signature"), coordinator.roster[name], content, refusal)
         signatures[name] = signed.hex()
 
@@ -209,23 +215,23 @@ def _refuse_incomplete(
 ) -> None:
     for name in names:
         if name not in found:
-            why = refusals.get(name, "it does not answer; see that its site and its link are running")
+            why = refusals.get(name, "it does not answer; check that its site and its link are running")
             raise InputError(f"{name} does not {what}: {why}")
 
 
-def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Path) -> Remote:
+def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Path) -> RemoteEngine:
     settings, roster = experiment.deployment, coordinator.roster
     least = settings.min_hospitals
-    if shares := experiment.privacy.shares(len(roster)):  # with fewer of them the noise is not full
+    if shares := experiment.privacy.shares(len(roster)):  # fewer shares are not the full noise
         least = max(least or 0, shares)
     journal = path / "deployment" / "round"
-    return Remote(
+    return RemoteEngine(
         coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
         coordinator.clock, coordinator.refusals,
     )  # fmt: skip
 
 
-def _parts(public: Public, engine: Remote, secret: bytes) -> ServerParts:
+def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
     engine.mechanism = public.mechanism
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
@@ -233,14 +239,14 @@ def _parts(public: Public, engine: Remote, secret: bytes) -> ServerParts:
     return ServerParts(public, engine, federation)
 
 
-def _finish(engine: Remote, coordinator: Coordinator, folder: Path) -> None:
-    """Every hospital's signed statement; those who are away now are asked again by `--resume`."""
+def _finish(engine: RemoteEngine, coordinator: Coordinator, folder: Path) -> None:
+    """Collects signed statements; hospitals that are away now are asked again by `--resume`."""
     place = folder / "deployment" / "statements"
     private_folder(place)
     (folder / "deployment" / "noise-secret").unlink(missing_ok=True)
 
     def take(name: str, reply: Reply) -> None:
-        refusal = "its signature is not under its statement"
+        refusal = "its signature on its statement is not valid"
         signature = verified(reply.about.get("signature"), coordinator.roster[name], reply.payload, refusal)
         write_atomically(place / f"{name}.json.sig", signature)
         write_atomically(place / f"{name}.json", reply.payload)

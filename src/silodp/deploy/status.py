@@ -1,6 +1,6 @@
-"""What is so now, read from a folder's files alone: nothing is changed, and PyTorch is not needed.
+"""The status of a hospital's site, read from its folder; nothing is changed, and PyTorch is not needed.
 
-A dict of either kind is ready for JSON, holds no secret, and says in `needs` what a person has to see to.
+A status is a dict for JSON without secrets; `needs` lists what a person has to do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from silodp.deploy.config import read_site
 from silodp.errors import InputError, printable
@@ -24,12 +24,12 @@ from silodp.privacy.ledger import read_ledger
 
 HEARD, REFUSALS = "heard.json", "refusals.jsonl"
 MOST_REFUSALS = 20
-_TAIL = 2**17  # bytes of refusals that are looked at
-_HEADER = 2**12  # bytes: the first line of a file of which the rest may be large
+_TAIL = 2**17  # bytes of the list of refusals that are read
+_HEADER = 2**12  # bytes of a first line; the rest of the file may be large
 
 
 class Refusal(TypedDict):
-    """What was refused. At a coordinator also by whom, and what was asked."""
+    """A refusal; at a coordinator also by which hospital, and what it was asked."""
 
     time: float
     reason: str
@@ -46,7 +46,7 @@ class Heard(TypedDict):
 
 
 class Against(TypedDict):
-    """ε of a whole hospital against who looks; None: no guarantee."""
+    """ε of a whole hospital by adversary; None: no guarantee."""
 
     outside: float | None
     coordinator: float | None
@@ -83,20 +83,22 @@ class SiteStatus(TypedDict):
 
 
 def site_status(folder: Path) -> SiteStatus:
-    """Of a hospital's folder, which holds site.toml and state/."""
+    """The status of a hospital's folder, which holds site.toml and state/."""
     settings, state = read_site(folder), folder / "state"
     limits, ledger = settings.limits, state / "ledger.jsonl"
     try:
         events = read_ledger(ledger).events if ledger.exists() else []
-        runs = sorted(_runs(state, events), key=lambda run: run["agreed"], reverse=True)
+        places = sorted((state / "runs").glob("*/agreement.json"))
+        runs = [_run(path.parent, events) for path in places]
+        runs.sort(key=lambda run: run["agreed"], reverse=True)
         refusals = read_refusals(state / REFUSALS)
         heard = _heard(state / HEARD)
         running = is_held(ledger)
     except PermissionError as error:
         raise InputError(
-            f"{error.filename}: only its owner may read it; ask as the user that the site runs as"
+            f"{error.filename}: only its owner may read it; run this as the user that the site runs as"
         ) from None
-    delta = limits.delta or min((run["delta"] for run in runs), default=None)  # which the site holds to, too
+    delta = limits.delta or min((run["delta"] for run in runs), default=None)  # as the site does
     spent = epsilon_of(tuple(events), delta, "hospital", "add-or-remove") if delta and events else 0.0
     status: SiteStatus = {
         "kind": "site",
@@ -123,17 +125,12 @@ def _needs(status: SiteStatus) -> list[str]:
         needs.append("all of limits.epsilon is spent; this hospital answers no further round")
     answered = max((run["answered"] or run["agreed"] for run in status["runs"]), default=0.0)
     if status["refusals"] and (last := status["refusals"][0])["time"] > answered:
-        needs.append(f"its last word was a refusal: {last['reason']}")
+        needs.append(f"its last reply was a refusal: {last['reason']}")
     return needs
 
 
-def _runs(state: Path, events: Sequence[Event]) -> list[SiteRun]:
-    places = sorted((state / "runs").glob("*/agreement.json"))
-    return [_run(path.parent, events) for path in places]
-
-
-def events_of(place: Path, events: Sequence[Event]) -> tuple[Event, ...]:
-    """Those of one run, whose plans a file beside its agreement names."""
+def events_of_run(place: Path, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events of one run; the file `plans` beside its agreement lists their digests."""
     path = place / "plans"
     plans = set(read_text(path).split()) if path.exists() else set()
     return tuple(event for event in events if event.digest in plans)
@@ -148,17 +145,18 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
         delta, run = float(agreement["delta"]), str(agreement["run"])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
-    mine = events_of(place, events)
+    mine = events_of_run(place, events)
     answered, last = place / "answered", 0
     if answered.exists():
-        header = _first_line(answered)
+        with open(answered, "rb") as file:
+            header = file.readline(_HEADER)
         last = int(parse_json(header)["round"]) if header else 0
     return {
         "run": run,
         "experiment": experiment.name,
         "rounds": experiment.rounds,
         "last_round": last,
-        "epsilon": seen_by(mine, delta, shares),
+        "epsilon": epsilon_by_adversary(mine, delta, shares),
         "delta": delta,
         "agreed": path.stat().st_mtime,
         "answered": answered.stat().st_mtime if answered.exists() else None,
@@ -166,7 +164,7 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
 
 
 def read_refusals(path: Path) -> list[Refusal]:
-    """The last ones of a file with one a line, newest first; a line that is none is left out."""
+    """The last refusals in a file with one a line, newest first; other lines are skipped."""
     if not path.exists():
         return []
     with open(path, "rb") as file:
@@ -194,20 +192,11 @@ def _heard(path: Path) -> Heard | None:
         return None
 
 
-def _first_line(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.readline(_HEADER)
-
-
 @lru_cache(maxsize=64)  # a page asks every other second, and ε changes once a round
-def seen_by(events: tuple[Event, ...], delta: float, shares: int) -> Against:
-    """ε against each adversary; `shares`: see `PrivacySettings`. Shared by all who ask: do not change it."""
-    seen = against(events, delta, shares)
-    return {
-        "outside": finite(seen.outside),
-        "coordinator": finite(seen.coordinator),
-        "another_hospital": finite(seen.another_hospital),
-    }
+def epsilon_by_adversary(events: tuple[Event, ...], delta: float, shares: int) -> Against:
+    """ε against each adversary, cached: do not change the dict. `shares`: see `PrivacySettings`."""
+    seen = vars(against(events, delta, shares))
+    return cast(Against, {adversary: finite(epsilon) for adversary, epsilon in seen.items()})
 
 
 @lru_cache(maxsize=64)
@@ -217,5 +206,5 @@ def epsilon_of(events: tuple[Event, ...], delta: float, unit: Unit, neighbours: 
 
 
 def finite(value: float) -> float | None:
-    """As JSON can say it: an infinite ε is null."""
+    """None for an infinite ε, which JSON does not have."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""An engine moves plans to hospitals and their contributions back. It knows nothing of the algorithm."""
+"""An engine carries plans to hospitals and their contributions back, whatever the algorithm is."""
 
 from __future__ import annotations
 
@@ -53,21 +53,22 @@ class Engine(Protocol):
         ...
 
     def put_down(self, folder: Path, round_: int) -> None:
-        """Every hospital puts down what it carries from round to round, as it is after `round_`.
+        """Every hospital saves what it carries from round to round, as it is after `round_`.
 
-        At the hospital: on its own disk. In process: in `folder`, of which the server's checkpoint holds
-        nothing. When it returns, all of it is safe; the round put down before stays until the next.
+        Remote hospitals save it on their own disk, hospitals in this process in `folder`; it is no part of
+        the server's checkpoint. It is on disk when this returns; the state saved before is kept until the
+        next.
         """
         ...
 
     def take_up(self, folder: Path, round_: int) -> None:
-        """Every hospital goes back to what it put down after `round_`; 0: to before its first round."""
+        """Every hospital loads what it saved after `round_`; 0: its state before the first round."""
         ...
 
     def clear(self, folder: Path) -> None:
-        """No round is left: what was put down goes."""
+        """Deletes what was saved, after the last round."""
         ...
 
     def close(self) -> None:
-        """The run is over, or is broken off: nothing is asked any more."""
+        """Ends the engine, after the run or after an error."""
         ...

@@ -1,4 +1,4 @@
-"""Carrying bytes to hospitals and back, whatever the network is made of."""
+"""The interface of transports, which carry bytes to hospitals and back."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Unreachable(InputError):
 
 @dataclass(frozen=True)
 class Delivery:
-    """What came of a message: the hospital's bytes as they were sent, or why nothing came.
+    """The outcome of a message: the hospital's reply, or a problem.
 
-    Who wrote the bytes is not known here: a reader checks their signature.
+    A transport does not verify who wrote the bytes; their reader checks the signature.
     """
 
     ticket: str
@@ -25,32 +25,32 @@ class Delivery:
 
 
 class Transport(Protocol):
-    """Carries bytes to hospitals and back; knows nothing of what they mean."""
+    """Carries bytes to hospitals and back, without interpreting them."""
 
     def connected(self) -> frozenset[str]:
         """Names of the hospitals that are online now."""
         ...
 
     def send(self, hospital: str, message: bytes) -> str:
-        """Hands a message over; returns a ticket by which its reply is known.
+        """Sends a message; returns a ticket that identifies its reply.
 
         Raises:
-            Unreachable: the hospital is not connected, or what carries messages is down.
+            Unreachable: the hospital is not connected, or the transport is down.
         """
         ...
 
     def receive(self, timeout: float) -> Delivery | None:
         """The next reply to any ticket, or None after `timeout` seconds.
 
-        Every ticket that was not forgotten gets one delivery at most. A problem may come long after the
-        hospital went silent, so a caller keeps a deadline of its own.
+        Every ticket that was not forgotten gets one delivery at most. A problem may be delivered long after a
+        hospital has become silent, so a caller needs a deadline of its own.
         """
         ...
 
     def forget(self, ticket: str) -> None:
-        """The ticket is no longer waited for: a late reply is thrown away."""
+        """Stops waiting for a ticket: a late reply is dropped."""
         ...
 
     def close(self) -> None:
-        """Nothing is sent or received any more."""
+        """Ends the transport."""
         ...

@@ -12,8 +12,8 @@ Participation = Literal["all", "poisson", "fraction", "fraction-kept"]
 Unit = Literal["hospital", "intermediary"]
 Neighbours = Literal["add-or-remove", "replace-one"]
 
-MOST = 10**9  # rounds, parts or steps; no run has more
-FARTHEST = 1e100  # of a clip bound or a noise multiplier
+LARGEST_COUNT = 10**9  # rounds, parts or steps; no run has more
+LARGEST_NUMBER = 1e100  # of a clip bound or a noise multiplier
 
 UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
@@ -99,9 +99,9 @@ def _kinds() -> dict[str, Any]:
 
 def _fits(value: Any, kind: Any) -> bool:
     if kind is int:
-        return type(value) is int and 0 < value <= MOST
+        return type(value) is int and 0 < value <= LARGEST_COUNT
     if kind is float:
-        return type(value) in (int, float) and abs(value) <= FARTHEST  # NaN is not
+        return type(value) in (int, float) and abs(value) <= LARGEST_NUMBER  # NaN is not
     return type(value) in (get_args(kind) or (kind,)) or (kind == float | None and _fits(value, float))
 
 

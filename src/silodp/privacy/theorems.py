@@ -212,16 +212,9 @@ def cumulative_variance(
 
     For β-smooth, μ-convex losses and noise of standard deviation σ in each of d coordinates of the batch's
     SUM. Lower: e ← (1 − 2ηβ + η²μ²)e + η²dσ²/K², the paper's but for d. Upper: e ← max(|1 − ηβ|, |1 − ημ|)² e
-    + η²dσ²/K². What the paper says of it is wrong:
-
-    - It «diverges». The base is below 1 for 0 < η < 2β/μ², where the bound tends to η²dσ²/(K²(2ηβ − η²μ²)).
-      It grows for ever only from η = 2β/μ² on, where (μ ≤ β) SGD without noise does not converge either. For
-      η < 2/β and μ > 0 the UPPER bound converges: drift is bounded.
-    - E‖N‖² is dσ², not σ².
-    - With a negative base its closed form is no bound, since e' ≥ ae + b cannot be iterated for a < 0: at
-      ηβ = 2, μ = 0, d = 2, t = 3 it claims 14η²σ²/K² where a quadratic has 6. What is left is each step's
-      own noise, η²dσ²/K² («forgets»).
-    - ‖∇L‖ ≤ c and μ > 0 cannot both hold everywhere. With μ = 0 the base is always below 1.
+    + η²dσ²/K². Neither «diverges» as the paper says: the lower bound converges for 0 < η < 2β/μ², the upper
+    one for η < 2/β and μ > 0. Where the base is negative the paper's closed form is no bound, and only the
+    last step's own noise is left («forgets»). docs/theorems.md says what else the paper has wrong.
     """
     _need("positive", learning_rate=learning_rate, smoothness=smoothness)
     _need("not negative", convexity=convexity, noise_std=noise_std)
@@ -306,7 +299,7 @@ def _need(kind: str, **values: float) -> None:
 
 
 def _clips_moved(neighbours: Neighbours) -> int:
-    """How many clip bounds a clipped contribution can move a sum by: to the other side, or to nothing."""
+    """`bounds_moved`, checked."""
     if neighbours not in NEIGHBOURS:
         raise InputError(f"neighbours is {neighbours}; give {' or '.join(NEIGHBOURS)}")
     return bounds_moved(neighbours)

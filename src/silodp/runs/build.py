@@ -1,4 +1,4 @@
-"""One way to put a federation together: from an experiment, and from objects of your own, to its parts."""
+"""Builds a federation from an experiment, and from objects that replace what it names."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from silodp.runs.fitting import (
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
-    started,
     trained_network,
+    with_start_values,
 )
 from silodp.runs.parts import Parts, Public
 from silodp.runs.threads import threads
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("silodp")
 
 OnTrial = Callable[[str, float], None]
-"""Told what a rehearsal tried, and what it scored."""
+"""Called with the settings that a rehearsal tried, and their score."""
 EngineOf = Callable[[Sequence[Hospital]], Engine]
 """Makes an engine for the hospitals of a cohort, in its order; `InProcess` is one."""
 
@@ -63,7 +63,7 @@ class Own(TypedDict, total=False):
         model: your own network, which is copied; it needs one output a class or mask.
         server_optimizer: your own functions over plain state.
         clipping: a rule for C, a subclass of `ClippingRule`. Defining it makes it known by its name, so
-            the run's experiment.toml says it, and `resume` knows it again once it is imported.
+            the run's experiment.toml names it, and `resume` finds it if it has been imported.
         intermediaries: a rule for v, a subclass of `IntermediaryRule`, in the same manner.
         engine: "in-process" (default); "flower" for a cluster, or a `runs.cluster.Cluster` that says how it
             is spread; or a function of your own that makes an engine from the hospitals.
@@ -87,24 +87,26 @@ class Own(TypedDict, total=False):
 
 
 def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
-    """Brings the parts that an experiment names together, and checks that they fit; nothing is trained yet.
+    """Builds the parts of an experiment and checks that they fit together; nothing is trained yet.
 
     Args:
         experiment: what to run.
-        own: objects of your own in its place, see `Own`.
+        own: objects that replace what it names, see `Own`.
     """
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
-    with threads(experiment.threads):  # of another number, PyTorch would wake some that are not asked again
-        return _put_together(experiment, own)
+    with threads(
+        experiment.threads
+    ):  # with another number, PyTorch would start threads that are not used again
+        return _build(experiment, own)
 
 
-def _put_together(experiment: Experiment, own: Own) -> Parts:
+def _build(experiment: Experiment, own: Own) -> Parts:
     cohort, model = own.get("cohort"), own.get("model")
     refuse_other_kinds(experiment, cohort, model)
     device = own.get("device", "auto")
     place = device_named(device)
-    experiment = with_origin(_as_given(experiment, own))
+    experiment = with_origin(_with_given_objects(experiment, own))
     chosen = _engine_named(own.get("engine"))
     if not callable(chosen):
         experiment = chosen.prepared(experiment)
@@ -138,13 +140,15 @@ def derive(
     model: nn.Module | None = None,
     simulated: bool | None = None,
 ) -> Public:
-    """What follows from an experiment, with its rehearsal held, and from public facts; no image is needed.
+    """Derives what is public from an experiment and the hospitals' facts; no image is needed.
 
-    Guarantee: the same on every machine, so that a hospital need not believe what the server derives.
+    Guarantee: the result is the same on every machine, so that a hospital can check what the server derives.
 
     Args:
-        place: where the network will lie.
-        model: your own network, which is copied.
+        experiment: with its rehearsal done.
+        facts: of all hospitals of the cohort.
+        place: device of the network.
+        model: replaces the experiment's network; it is copied.
         simulated: as for `Experiment.resolve`.
     """
     members = experiment.participation.training(facts)
@@ -153,7 +157,7 @@ def derive(
     )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
-        network = started(network, resolved.model)
+        network = with_start_values(network, resolved.model)
     else:
         network = network_of_facts(resolved, facts)
     flat = FlatModel(network, place)
@@ -163,7 +167,7 @@ def derive(
 
 
 def build_trainer(public: Public, hospitals: Sequence[HospitalData]) -> LocalTrainer:
-    """The trainer of these hospitals, whose images the network has been tried on."""
+    """Builds the trainer of these hospitals, and tries the network on their images."""
     resolved, flat = public.experiment, public.model
     at_samples = None
     if resolved.privacy.level == "sample":
@@ -179,7 +183,7 @@ def build_trainer(public: Public, hospitals: Sequence[HospitalData]) -> LocalTra
 def build_hospitals(
     public: Public, trainer: LocalTrainer, hospitals: Sequence[HospitalData]
 ) -> list[Hospital]:
-    """Hospitals of this process, all on the trainer's network."""
+    """Builds hospitals in this process; they share the trainer's network."""
     fixed, seed = signs(len(public.model), trainer.device), public.experiment.seed
     noise_seed = seed if public.experiment.privacy.reproducible else None
     some = hospitals[0].train[:2].to(trainer.device)
@@ -190,7 +194,7 @@ def build_hospitals(
 
 
 def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:
-    """The trainer of a finished run, whose network is as the last round left it: for predictions.
+    """Builds the trainer of a finished run with the network of its last round, for predictions.
 
     Args:
         experiment: of the run.
@@ -204,7 +208,7 @@ def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalT
 def rehearsed(
     experiment: Experiment, facts: Sequence[HospitalFacts], device: str, on_trial: OnTrial | None
 ) -> Experiment:
-    """The experiment with what a rehearsal finds, where it asks for one; only sizes and shapes are read."""
+    """The experiment with the results of a rehearsal, if it asks for one; only sizes and shapes are used."""
     clipping = experiment.clipping
     if not isinstance(clipping, RehearsedClipping) or clipping.noise or clipping.bound:
         return experiment
@@ -216,7 +220,7 @@ def rehearsed(
 
 
 def _with_bound(experiment: ResolvedExperiment, numbers: int, hospitals: int) -> ResolvedExperiment:
-    """The experiment with the C that its noise asks for, where that is still open."""
+    """The experiment with the C that follows from its rehearsed noise, unless C is set."""
     clipping = experiment.clipping
     if not isinstance(clipping, RehearsedClipping) or clipping.bound is not None:
         return experiment
@@ -230,7 +234,7 @@ def _log_trial(tried: str, score: float) -> None:
 
 
 def with_origin(experiment: Experiment) -> Experiment:
-    """The experiment, saying of its start what the file says; another file than it names is refused."""
+    """The experiment with origin and digest of its start file; refuses another file than it names."""
     settings = experiment.model
     if settings.start is None:
         return experiment
@@ -243,7 +247,7 @@ def with_origin(experiment: Experiment) -> Experiment:
     origin = start.origin(settings.start_origin)
     if settings.start_origin == "generated" and origin != "generated":
         raise InputError(
-            f"model.start_origin = generated: {settings.start} does not say so; make it with "
+            f"model.start_origin = generated: {settings.start} is not marked as generated; make it with "
             "`silodp pretrain`, or set model.start_origin=public if all that it was trained on is public"
         )
     place = str(Path(settings.start).expanduser().absolute()) if start.is_file else settings.start
@@ -251,7 +255,7 @@ def with_origin(experiment: Experiment) -> Experiment:
 
 
 def _engine_named(engine: EngineOf | Cluster | str | None) -> EngineOf | Cluster:
-    """What makes the engine."""
+    """The function or cluster that makes the engine."""
     if engine in (None, "in-process"):
         return InProcess
     if engine == "flower":
@@ -264,19 +268,21 @@ def _engine_named(engine: EngineOf | Cluster | str | None) -> EngineOf | Cluster
     return engine
 
 
-def _as_given(experiment: Experiment, own: Own) -> Experiment:
-    """The experiment, saying of each object that was given what it can: a rule's settings, or «custom»."""
+def _with_given_objects(experiment: Experiment, own: Own) -> Experiment:
+    """The experiment with the settings of the rules that were given, and "custom" for other objects."""
     changes: dict[str, Any] = {}
     for kind in (ClippingRule, IntermediaryRule):
         rule: Any = own.get(kind.section)
         if rule is None:
             continue
         if not isinstance(rule, kind):
-            raise InputError(f"{kind.section}: {rule!r:.80} is no rule; give an instance of {kind.__name__}")
+            raise InputError(
+                f"{kind.section}: {rule!r:.80} is not a rule; give an instance of {kind.__name__}"
+            )
         for name, field in type(rule).model_fields.items():
             if getattr(rule, name) is None and field.default is not None:
                 raise InputError(
-                    f"{kind.section}.{name} = None: no file can say that; let None be its default"
+                    f"{kind.section}.{name} = None: TOML cannot express that; make None its default"
                 )
         changes[kind.section] = rule.model_dump(exclude_none=True)
     objects = {"cohort__kind": "cohort", "model__kind": "model", "server__optimizer": "server_optimizer"}

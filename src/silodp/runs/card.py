@@ -19,7 +19,7 @@ from silodp.runs.wording import (
 
 
 def model_card(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) -> str:
-    """What the model is, how well it does, what it promises to whom, and what it is not for."""
+    """Writes the card: what the model is, its test results, its privacy, and its limits."""
     parts = [
         f"# {summary['experiment']}",
         experiment.description,
@@ -34,7 +34,7 @@ def model_card(experiment: ResolvedExperiment, summary: Summary, cohort: CohortF
 def model_facts(
     experiment: ResolvedExperiment, cohort: CohortFile | None, version: str, ledger: str
 ) -> dict[str, str]:
-    """What a model file says of itself: its task, how images are prepared, the ledger that it rests on."""
+    """Metadata of a model file: its task, the preparation of images, and the hash of its ledger."""
     keys: tuple[Literal["channels", "size", "storage", "classes"], ...] = (
         "channels",
         "size",

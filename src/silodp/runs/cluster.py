@@ -1,6 +1,6 @@
-"""Hospitals in the actors of Flower's simulation, on the processors and GPUs of one machine or many.
+"""The engine for hospitals in actors of Flower's simulation, on one machine or a cluster.
 
-The server is this process, as ever; `cluster_hospital` is the other end. The result is that of one process:
+The server runs in this process; `cluster_hospital` is the other end. The result equals that of one process:
 the same splits, the same noise, sums in the same order.
 """
 
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from silodp.cohorts import Cohort
 from silodp.compatibility import refuse_norm_readers
-from silodp.engines.figures import parameters_to_bytes, scores_from_bytes
 from silodp.engines.flower.simulation import (
     Simulation,
     SimulationSettings,
@@ -28,6 +27,7 @@ from silodp.engines.flower.simulation import (
     refuse_unreachable_ray,
     refuse_without_ray,
 )
+from silodp.engines.scores import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport
 from silodp.errors import InputError
 from silodp.experiment import RULES, Experiment, ResolvedExperiment
@@ -47,7 +47,7 @@ _PATIENCE = 60.0  # seconds of waiting at a time; there is no deadline
 
 @dataclass(frozen=True)
 class Cluster:
-    """How hospitals are spread over a cluster; `engine="flower"` is `engine=Cluster()`.
+    """How hospitals are distributed over a cluster; `engine="flower"` is `engine=Cluster()`.
 
     Each takes `threads` CPUs of the experiment. RAY_ADDRESS names the cluster; without it Ray is started on
     this machine, and ends with the run.
@@ -60,14 +60,14 @@ class Cluster:
     gpus: float | None = None
 
     def prepared(self, experiment: Experiment) -> Experiment:
-        """The experiment as it can be run so, before any image is read; refused where it cannot."""
+        """The experiment as it can run on a cluster; refused if it cannot. No image is read."""
         refuse_without_ray()
         refuse_what_stays(experiment)
         refuse_unreachable_ray()
         if experiment.diagnostics and not isinstance(experiment, ResolvedExperiment):
-            log.info("diagnostics = false: un-noised figures do not travel between processes")
+            log.info("diagnostics = false: un-noised statistics are not sent between processes")
             return experiment.change(diagnostics=False)
-        return experiment  # that of a run goes on as it began, and no more figures are recorded
+        return experiment  # a resumed run keeps its settings, but no more statistics are recorded
 
     def engine(self, experiment: ResolvedExperiment, cohort: Cohort, place: torch.device) -> ClusterEngine:
         """For hospitals that are in this cohort, and a server on `place`."""
@@ -78,7 +78,7 @@ class Cluster:
 
 
 def refuse_what_stays(experiment: Experiment) -> None:
-    """What only works where hospitals are in the server's process."""
+    """Refuses settings that only work with hospitals in the server's process."""
     refuse_norm_readers(experiment, "do not travel; choose another rule, or --engine in-process")
     for name in RULES:
         if not (kind := type(getattr(experiment, name))).__module__.startswith("silodp."):
@@ -99,7 +99,7 @@ def refuse_what_stays(experiment: Experiment) -> None:
 
 
 class ClusterEngine:
-    """An engine whose hospitals are wherever `transport` reaches them and the run folder is."""
+    """An engine for hospitals that `transport` and the run folder are accessible to."""
 
     def __init__(self, transport: Transport, experiment: Experiment, cohort: Cohort, device: str) -> None:
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
@@ -123,7 +123,7 @@ class ClusterEngine:
     def train(
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
     ) -> Iterator[Contribution]:
-        """Contributions in the order of `asked`, so that sums are those of one process; none is missed."""
+        """Yields contributions in the order of `asked`, so that sums are those of one process."""
         payload = plan.to_bytes()
         about = {"kind": "plan", "run": str(self._place()), "working": str(self._working)}
         requests = {
@@ -144,7 +144,7 @@ class ClusterEngine:
                 log.warning("round %d: %s failed: %s", plan.round, name, reply["problem"][1])
                 failed.append(_error(reply["problem"]))
         if failed and len(failed) == len(asked):
-            raise failed[-1]  # nobody could train: this is no hospital's fault
+            raise failed[-1]  # all failed, so it is not one hospital's fault
 
     def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
         raise InputError("clipping.rule: un-noised norms do not travel; choose another rule")
@@ -166,7 +166,7 @@ class ClusterEngine:
         return scores
 
     def put_down(self, folder: Path, round_: int) -> None:
-        """The states that each actor has put down become those of `round_`."""
+        """Makes the states that actors have saved those of `round_`."""
         self._run = folder
         if not round_ or not self._keeps_state:
             return
@@ -185,14 +185,14 @@ class ClusterEngine:
         remove_folder(folder)
 
     def close(self) -> None:
-        """Flower and Ray end, and what was written for them goes."""
+        """Ends Flower and Ray, and deletes temporary files."""
         self._transport.close()
         if self._own is not None:
             self._own.cleanup()
 
     @property
     def _working(self) -> Path:
-        """States between two checkpoints: a checkpoint's own stay untouched until the next is whole."""
+        """Folder of states between checkpoints; a checkpoint's own stay until the next is complete."""
         return self._place() / "working"
 
     def _place(self) -> Path:
@@ -207,10 +207,10 @@ class ClusterEngine:
         shutil.rmtree(self._working, ignore_errors=True)
 
     def _ask(self, requests: Mapping[str, bytes]) -> Iterator[tuple[str, tuple[dict[str, Any], bytes]]]:
-        """Sends all, and yields each hospital's reply in their order, as soon as it can.
+        """Sends all requests, and yields the replies in their order.
 
-        An actor that dies loses nothing but time: the same request has the same answer. Who has killed every
-        actor that was tried has a reply that says so.
+        A request whose actor has died is sent again, since it has the same answer. After too many tries, the
+        reply is a problem.
         """
         waiting = {self._transport.send(name, request): name for name, request in requests.items()}
         tries, again = dict.fromkeys(requests, 0), dict[str, float]()
@@ -239,6 +239,6 @@ class ClusterEngine:
 
 
 def _error(problem: tuple[str, str]) -> Exception:
-    """What the hospital raised, as far as it matters to whoever asked."""
+    """An exception like the one that the hospital raised."""
     kinds: dict[str, type[Exception]] = {"InputError": InputError, "ValueError": ValueError}
     return kinds.get(problem[0], RuntimeError)(problem[1])

@@ -1,8 +1,7 @@
-"""A hospital in an actor of Ray: what `runs.cluster` asks for, done by the same `Hospital` as anywhere.
+"""A hospital in an actor of Ray: answers requests of `runs.cluster` with the usual `Hospital`.
 
-The function `answer` keeps nothing that its next call hangs on: data and network are built once a process and
-could be built again, and what a hospital carries from round to round lies in the run folder, where the next
-actor finds it.
+The function `answer` keeps no state between calls: data and network are built once in each process, and what
+a hospital carries from round to round is in the run folder, for the next actor.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 
 from silodp.cohorts import Cohort, load_cohort
 from silodp.cohorts.cohort import Examples, HospitalData
-from silodp.engines.figures import parameters_from, scores_to_bytes
+from silodp.engines.scores import parameters_from, scores_to_bytes
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.facts import facts_of
@@ -39,7 +38,7 @@ log = logging.getLogger("silodp")
 
 @dataclass(frozen=True)
 class _Site:
-    """What this process answers from, for any hospital of one cohort."""
+    """What a process has built, for any hospital of one cohort."""
 
     public: Public
     trainer: LocalTrainer
@@ -47,7 +46,7 @@ class _Site:
     hospitals: dict[str, Hospital] = field(default_factory=dict)
 
     def hospital(self, name: str) -> Hospital:
-        """With its images on the device from now on."""
+        """The hospital, built when it is first needed; its images then stay on the device."""
         if name not in self.hospitals:
             (data,) = (one for one in self.cohort.hospitals if one.name == name)
             self.hospitals[name] = build_hospitals(self.public, self.trainer, [data])[0]
@@ -55,7 +54,7 @@ class _Site:
 
 
 def answer(request: bytes) -> bytes:
-    """What a hospital says to a request of `runs.cluster`; whatever goes wrong is in the reply."""
+    """Answers a request of `runs.cluster`; every error is in the reply."""
     about, payload = unpacked(request)
     reply: dict[str, Any] = {"problem": None, "put_down": False, "warnings": []}
     content = b""
@@ -81,20 +80,20 @@ def answer(request: bytes) -> bytes:
 def _trained(
     site: _Site, hospital: Hospital, about: Mapping[str, Any], payload: bytes, reply: dict[str, Any]
 ) -> bytes:
-    """The contribution; the states are taken up before and put down after, whoever answers next."""
+    """Trains, with states loaded before and saved after, for whichever actor answers next."""
     plan = RoundPlan.from_bytes(payload).to(site.trainer.device)
     if plan.model != site.public.model.identity:
         raise InputError(
             f"plan: it is for another network than {platform.node()} builds; give it the same model.start"
         )
     run, last, working = Path(about["run"]), about["last"], Path(about["working"])
-    hospital.put_down(run, 0)  # the secret of its noise, where it has one and there is none yet
+    hospital.put_down(run, 0)  # the secret for its noise, if it needs one and has none yet
     hospital.take_up(run, 0)
     if last:
         hospital.take_up(working if about["is_working"] else run, last)
     try:
         contribution, _ = hospital.answer(plan)
-    finally:  # one that failed may have moved on as well
+    finally:  # also after an error, since states may have changed
         hospital.put_down(working, plan.round)
         reply["put_down"] = True
     return contribution.to_bytes()
@@ -102,7 +101,7 @@ def _trained(
 
 @lru_cache(maxsize=1)
 def _site(job: str) -> _Site:
-    """Built once a process: the job is the same for all messages of a run."""
+    """Builds what this process answers with, once: the job is the same for all messages of a run."""
     about = json.loads(job)
     experiment = ResolvedExperiment.build(tomllib.loads(about["experiment"]))
     torch.set_num_threads(experiment.threads or 1)  # sums depend on how they are divided
@@ -119,7 +118,7 @@ def _site(job: str) -> _Site:
 
 
 def write_cohort(path: Path, cohort: Cohort) -> None:
-    """A cohort that was made in Python, for `read_cohort` in other processes of this machine."""
+    """Writes a cohort from Python, for `read_cohort` in other processes on this machine."""
     hospitals = {
         hospital.name: {
             part: {name: value for name, value in vars(examples).items() if value is not None}
@@ -131,7 +130,7 @@ def write_cohort(path: Path, cohort: Cohort) -> None:
 
 
 def read_cohort(path: Path) -> Cohort:
-    """Mapped, not read: processes of one machine share it."""
+    """Maps a file of `write_cohort`, so that the processes on a machine share it."""
     content = read_tensors(path, torch.device("cpu"), mmap=True)
     return Cohort(
         "custom",
@@ -154,7 +153,7 @@ def unpacked(message: bytes) -> tuple[dict[str, Any], bytes]:
 
 @contextmanager
 def _heard(lines: list[str]) -> Iterator[None]:
-    """Warnings of silodp go into `lines`: nobody reads an actor's log."""
+    """Collects silodp's warnings in `lines`, since nobody reads an actor's log."""
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

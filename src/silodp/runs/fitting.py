@@ -1,4 +1,4 @@
-"""Whether data, task and network fit together: found out before a run's folder is made."""
+"""Checks that data, task and network fit together, before a run's folder is made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from silodp.tasks import Task, task_named
 
 
 def refuse_other_kinds(experiment: object, cohort: object, model: object) -> None:
-    """Of what Python passes, where any object can stand for another."""
+    """Refuses arguments of the wrong type, with what to give instead."""
     for name, value, kind, way_out in (
         ("experiment", experiment, Experiment, "load one with silodp.Experiment.load(NAME)"),
         ("cohort", cohort, Cohort, "make one with silodp.Cohort.from_tensors(…)"),
@@ -33,18 +33,18 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
 
 
 def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    """The network that the experiment names, for this cohort, as it begins; only what trains is free."""
-    return started(_empty_network(experiment, cohort), experiment.model)
+    """The experiment's network for this cohort with its initial values; other parameters are frozen."""
+    return with_start_values(_empty_network(experiment, cohort), experiment.model)
 
 
 def network_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> nn.Module:
-    """The same, for hospitals of which no more than the facts is known."""
+    """As `named_network`, for hospitals of which only the facts are known."""
     network = network_for(experiment, facts[0].shape[0], outputs_of_facts(experiment, facts))
-    return started(network, experiment.model)
+    return with_start_values(network, experiment.model)
 
 
 def outputs_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> int:
-    """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
+    """Number of masks, or of classes: as agreed, else as in the training labels."""
     return experiment.cohort.classes or max(one.outputs for one in facts)
 
 
@@ -53,15 +53,15 @@ def _empty_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     return network_for(experiment, channels, outputs(experiment, cohort))
 
 
-def started(network: nn.Module, settings: ModelSettings) -> nn.Module:
-    """The network itself, with the values of the start that the settings name, where they name one."""
+def with_start_values(network: nn.Module, settings: ModelSettings) -> nn.Module:
+    """Loads the start that the settings name, if any, into the network, in place; returns the network."""
     if settings.start is not None:
         begin_with(network, read_start(settings.start), new_head=settings.start_head == "new")
     return network
 
 
 def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Module:
-    """The network that the experiment names, new; only what trains is free."""
+    """Makes the experiment's network; parameters that do not train are frozen."""
     from silodp.models import build_model
 
     network = build_model(experiment.model, channels, outputs, experiment.seed)
@@ -69,14 +69,14 @@ def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Modul
 
 
 def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
-    """The network of a run as its last round left it."""
+    """The network of a run with the values of its last round."""
     network = _empty_network(experiment, cohort)
     load_values(network, run / "model.safetensors")
     return network
 
 
 def load_values(network: nn.Module, path: Path) -> None:
-    """Fills a network with the values of a run's model file, in place."""
+    """Loads the values of a run's model file into a network, in place."""
     from safetensors.torch import load_file
 
     if not path.is_file():
@@ -88,7 +88,7 @@ def load_values(network: nn.Module, path: Path) -> None:
 
 
 def refuse_other_targets(cohort: Cohort, task: Task) -> None:
-    """Masks are for segmentation, classes for classification."""
+    """Refuses masks for classification, and classes for segmentation."""
     shape = tuple(cohort.hospitals[0].train.targets.shape)
     if (len(shape) == 4) != (task.target == "mask"):
         wanted = "(n, masks, h, w)" if task.target == "mask" else "(n,) classes"
@@ -98,12 +98,13 @@ def refuse_other_targets(cohort: Cohort, task: Task) -> None:
 def refuse_misfit(
     trainer: LocalTrainer, hospitals: Sequence[HospitalData], min_samples: int, classes: int
 ) -> None:
-    """The network must take the smallest batch there will be, answer as the task needs, and keep nothing.
+    """Refuses a network that cannot take the smallest batch, has the wrong output, or keeps state.
 
-    One forward pass in training mode and one in evaluation mode; parameters and attributes are compared.
+    It makes a forward pass in training mode and one in evaluation mode, and compares parameters and
+    attributes.
     """
     task = trainer.task
-    # Training sets are met in parts of min_samples or more, and only those of hospitals that train.
+    # Intermediaries have min_samples or more, and only hospitals that train have any.
     tried = [len(part) for hospital in hospitals for part in (hospital.validation, hospital.test)]
     fewest = min(2, min_samples, *tried)  # which BatchNorm may refuse
     examples = hospitals[0].train[:fewest].to(trainer.device)
@@ -137,7 +138,7 @@ def refuse_misfit(
 
 
 def _refuse_alone(trainer: LocalTrainer, hospital: HospitalData) -> None:
-    """Where models are tested on one image at a time, the network must be able to take one."""
+    """Refuses a network that cannot take one image, if models are tested on one image at a time."""
     batch, module = trainer.evaluation.batch, trainer.model.module
     if batch == "hospital" or not normalises_over_batch(module):
         return
@@ -154,7 +155,7 @@ def _refuse_alone(trainer: LocalTrainer, hospital: HospitalData) -> None:
 
 
 def outputs(experiment: Experiment, cohort: Cohort) -> int:
-    """Masks, or classes: those agreed on, or where nobody said, as many as the training labels show."""
+    """Number of masks, or of classes: as agreed, else as in the training labels."""
     classes, task = experiment.cohort.classes, task_named(experiment.task)
     if classes is not None:
         return classes

@@ -1,20 +1,20 @@
-"""A run on disk: what it was asked, every round, every release, the checkpoint, the result.
+"""A run on disk: its experiment, every round, every release, the checkpoint, the result.
 
     experiment.toml     fully resolved; running it again gives the same result
     versions.json       of silodp and PyTorch, from the start
-    cohort.json         who holds which images: counts, classes, the hash of every file
+    cohort.json         the hospitals' images: counts, classes, the hash of every file
     ledger.jsonl        every release, written before it is used
-    metrics.jsonl       a line a round
+    metrics.jsonl       one line for each round
     checkpoint.pt       what the server needs to `resume`
-    hospitals/          what each hospital needs: its optimizer states, un-noised, until the run is over
+    hospitals/          the hospitals' optimizer states, un-noised; deleted when the run is over
     summary.json        the result
-    MODEL_CARD.md       the model in words, for whoever gets it
+    MODEL_CARD.md       a description of the model for its users
     model.safetensors   the last round's model; model-best.safetensors the best on validation data
     tensorboard/        with --tensorboard; mlflow.json with --mlflow; report.html by `silodp report`
     privacy-statement.json, .sig    by `silodp privacy RUN --sign`
 
-The folder and all in it are their owner's alone (0700, 0600). Files are replaced as a whole (write, fsync,
-rename), so a kill at any moment leaves the old or the new.
+The folder and its files are accessible to their owner only (0700, 0600). Files are replaced atomically
+(write, fsync, rename).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import fcntl
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError, cannot_write, short
 from silodp.experiment import RUN_FORMAT, Experiment, ResolvedExperiment
@@ -71,7 +72,7 @@ _RESULTS = _AFTER_A_CHECKPOINT[2:]
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint says of the run: the ledger's last hash then, experiment.toml, no round left."""
+    """From a checkpoint: the ledger's last hash, experiment.toml, and whether no round is left."""
 
     head: str
     experiment: str
@@ -79,44 +80,35 @@ class CheckpointFacts:
 
 
 class RunFolder:
-    """The files of one run, held by one process at a time."""
+    """The files of one run, locked by one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
         self._ledger: Ledger | None = None
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment) -> RunFolder:
-        """A new folder; one that holds anything is left alone."""
+    @contextmanager
+    def create(cls, path: Path, experiment: Experiment) -> Iterator[RunFolder]:
+        """Yields a new run's folder, locked; refuses one that holds anything."""
         refuse_used(path)
-        folder = cls(path)
-        folder.hold()
-        try:
+        with cls(path)._locked() as folder:
             refuse_used(path)  # another process may have been quicker, and be done already
             (path / "versions.json").unlink(missing_ok=True)  # left by a kill
-            folder.note_version(0)
+            folder.record_version(0)
             folder.save_experiment(experiment)  # from now on a run is there
-        except InputError:
-            folder.let_go()
-            raise
-        return folder
+            yield folder
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """A run to go on with; one that has lost its ledger or its checkpoint is never started over."""
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[RunFolder]:
+        """Yields the folder of a run to continue, locked; refuses one without its ledger or checkpoint."""
         read_experiment(path)
-        folder = cls(path)
-        folder.hold()
-        try:
-            folder.refuse_lost()
-        except InputError:
-            folder.let_go()
-            raise
-        return folder
+        with cls(path)._locked() as folder:
+            folder.refuse_lost_files()
+            yield folder
 
-    def refuse_lost(self) -> None:
-        """Releases may have been made where a file is there that is written later than the one lost."""
+    def refuse_lost_files(self) -> None:
+        """Refuses a folder without its ledger or checkpoint if other files show that it made releases."""
         ledger = self.path / "ledger.jsonl"
         if (self.path / "checkpoint.pt").exists():
             if not ledger.exists():
@@ -127,33 +119,33 @@ class RunFolder:
             later.insert(0, "ledger.jsonl")
         if later:
             raise InputError(
-                f"{self.path}: its checkpoint is gone, but {later[0]} shows that it has been at work; "
+                f"{self.path}: its checkpoint is missing, but {later[0]} shows that it has trained; "
                 "restore checkpoint.pt, or start a new run in another folder"
             )
 
-    def hold(self) -> None:
+    @contextmanager
+    def _locked(self) -> Iterator[RunFolder]:
+        """Locks the folder for this process until the block ends."""
         private_folder(self.path)
         for file in self.path.iterdir():  # of an earlier version, or copied here
             if file.is_file() and not file.is_symlink():
                 file.chmod(0o600)
-        self._lock = private_open(self.path / ".lock", "w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{self.path}: another process is running this run; wait for it") from None
-
-    def let_go(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        with private_open(self.path / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"{self.path}: another process is running this run; wait for it") from None
+            try:
+                yield self
+            finally:
+                if self._ledger is not None:
+                    self._ledger.close()
 
     def save_experiment(self, experiment: Experiment) -> None:
         write_atomically(self.path / "experiment.toml", experiment.to_toml().encode())
 
-    def note_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
-        """Writes down what is at work from here on; the versions before and now, where they differ."""
+    def record_version(self, after_round: int) -> tuple[VersionRecord, VersionRecord] | None:
+        """Records the versions of silodp and PyTorch; returns those before and now if they differ."""
         import torch
 
         path = self.path / "versions.json"
@@ -166,23 +158,23 @@ class RunFolder:
         write_atomically(path, (to_json({"versions": [*known, now]}, indent=2) + "\n").encode())
         return (known[-1], now) if known else None
 
-    def drop_results(self) -> None:
-        """Of a run that goes on: what it writes at its end is written anew then."""
+    def remove_results(self) -> None:
+        """Removes the files of the result of a run that continues."""
         for name in reversed(_RESULTS):
             (self.path / name).unlink(missing_ok=True)
 
     @property
     def hospitals(self) -> Path:
-        """Where hospitals in this process put down what they carry from round to round."""
+        """Folder in which hospitals of this process save what they carry from round to round."""
         return self.path / "hospitals"
 
     def ledger(self) -> Ledger:
-        """For the one writer, until `let_go`; `read_ledger` is for readers."""
+        """The ledger, to write; closed when the folder is unlocked. `read_ledger` is for readers."""
         self._ledger = Ledger(self.path / "ledger.jsonl")
         return self._ledger
 
     def metrics(self) -> list[RoundRecord]:
-        """The rounds on record."""
+        """The recorded rounds."""
         path, rounds = self.path / "metrics.jsonl", []
         for number, line in enumerate(self._lines(), start=1):
             try:
@@ -193,7 +185,7 @@ class RunFolder:
         return rounds
 
     def _lines(self) -> list[bytes]:
-        """Of metrics.jsonl; one torn by a crash is left out."""
+        """The lines of metrics.jsonl, without an incomplete last one."""
         path = self.path / "metrics.jsonl"
         lines = read_plain(path).splitlines(keepends=True) if path.exists() else []
         return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
@@ -206,8 +198,8 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(path, error) from None
 
-    def keep_metrics(self, rounds: int) -> None:
-        """Forgets rounds after the checkpoint: they will be done again."""
+    def truncate_metrics(self, rounds: int) -> None:
+        """Removes the rounds after `rounds`, which will be repeated."""
         both = zip(self._lines(), self.metrics(), strict=True)
         kept = [line for line, record in both if record["round"] <= rounds]
         write_atomically(self.path / "metrics.jsonl", b"".join(kept))
@@ -225,7 +217,7 @@ class RunFolder:
         return _checked_checkpoint(path, partial(read_tensors, device=device)) if path.exists() else None
 
     def checkpoint_facts(self) -> CheckpointFacts | None:
-        """What the checkpoint says of the run, read without its tensors; None without a checkpoint."""
+        """Reads a checkpoint without its tensors; None if there is none."""
         from silodp.tensor_files import read_plain_values
 
         path = self.path / "checkpoint.pt"
@@ -235,7 +227,7 @@ class RunFolder:
         return CheckpointFacts(content["ledger"], content["identity"]["experiment"], bool(content["over"]))
 
     def save_model(self, name: str, tensors: dict[str, Tensor], about: dict[str, str]) -> str:
-        """Returns the file's SHA-256; `about` is what the file says of itself."""
+        """Writes a safetensors file with the metadata `about`; returns its SHA-256."""
         from safetensors.torch import save
 
         content = save(tensors, about)
@@ -246,12 +238,12 @@ class RunFolder:
         write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())
 
     def cohort(self, way_out: str = RESTORE) -> CohortFile | None:
-        """What cohort.json says; None before the run has written it."""
+        """Reads cohort.json; None before the run has written it."""
         path = self.path / "cohort.json"
         return read_as(CohortFile, path, way_out) if path.exists() else None
 
     def summary(self, way_out: str = RESTORE) -> Summary | None:
-        """What summary.json says; None while the run is unfinished."""
+        """Reads summary.json; None while the run is unfinished."""
         path = self.path / "summary.json"
         return read_as(Summary, path, way_out) if path.exists() else None
 
@@ -263,7 +255,7 @@ class RunFolder:
 
 
 def _checked_checkpoint(path: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
-    """What `save_checkpoint` wrote, with what it says of itself."""
+    """Reads what `save_checkpoint` wrote, and checks its form."""
     damaged = InputError(f"{path}: not a checkpoint of silodp; restore it or start a new run")
     try:
         content = read(path)
@@ -277,7 +269,7 @@ def _checked_checkpoint(path: Path, read: Callable[[Path], Any]) -> dict[str, An
 
 
 def but_for_rounds(toml: str) -> str:
-    """An experiment's text without its length, which `resume` may change: the run is the same one."""
+    """An experiment's TOML without the number of rounds, which `resume` may change."""
     return re.sub(r"^rounds = \d+\n", "", toml, count=1, flags=re.MULTILINE)
 
 
@@ -290,11 +282,11 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
 
 
 def refuse_other_format(folder: Path) -> None:
-    """Before anything in it is looked at: another silodp may have written something else."""
+    """Refuses a run folder in a format of another version, before anything else in it is read."""
     try:
         found = tomllib.loads(read_text(folder / "experiment.toml")).get("format", 1)
     except (FileNotFoundError, ValueError, RecursionError):
-        return  # which the reading of the settings tells of
+        return  # reading the settings reports it
     if found != RUN_FORMAT:
         raise InputError(
             f"{folder}: a run of format {short(found)}, and this silodp reads {RUN_FORMAT}; use the version "

@@ -1,4 +1,4 @@
-"""What runs lie in a folder, and how far each has come; one that cannot be read is told and passed over."""
+"""Lists the runs in folders with their progress; a run that cannot be read is listed as damaged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Reading, read_ledger
+from silodp.runs.consistency import RunFiles, conflicts, read_run_files
 from silodp.runs.folder import read_experiment, refuse_other_format
 from silodp.runs.places import runs_in
 from silodp.runs.record import epsilon_record
 from silodp.runs.schema import EpsilonRecord
-from silodp.runs.traces import Traces, conflicts, read_traces
 from silodp.tasks import task_named
 
 State = Literal["finished", "stopped", "unfinished", "damaged", "other-format"]
@@ -29,12 +29,12 @@ class Listed:
 
     Attributes:
         name: the experiment's.
-        state: stopped: by its budget.
+        state: "stopped" is by its budget.
         problem: why it cannot be read; empty where it can.
         rounds: done, of those planned.
         epsilon: by the ledger; None before the first release.
         part: the images that the headline metric is of, "test" or "validation".
-        when: it was last written to.
+        when: time of the last change.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class Listed:
 
 
 def list_runs(folders: Sequence[Path]) -> list[Listed]:
-    """Each folder's run, or those that lie in it, by name; numbers in names count as numbers."""
+    """Lists the run of each folder, or the runs in it, sorted by name, numbers by value."""
     found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -79,7 +79,7 @@ def _listed(folder: Path) -> Listed:
         return Listed(folder, when, "damaged", str(error))
     try:
         experiment = read_experiment(folder)
-        traces = read_traces(folder)  # before the ledger, which only grows
+        traces = read_run_files(folder)  # before the ledger, which only grows
         ledger = folder / "ledger.jsonl"
         reading = read_ledger(ledger) if ledger.exists() else Reading([], [], 0, False)
         problems = conflicts(traces, reading.events, reading.chains)
@@ -93,7 +93,7 @@ def _read(
     folder: Path,
     when: datetime,
     experiment: ResolvedExperiment,
-    traces: Traces,
+    traces: RunFiles,
     ledger: Reading,
     problem: str,
 ) -> Listed:
@@ -114,8 +114,8 @@ def _read(
     )  # fmt: skip
 
 
-def _epsilon(experiment: ResolvedExperiment, traces: Traces, ledger: Reading) -> EpsilonRecord | None:
-    """What the files say, where that is of the whole ledger; else it is counted again."""
+def _epsilon(experiment: ResolvedExperiment, traces: RunFiles, ledger: Reading) -> EpsilonRecord | None:
+    """The recorded ε, if it is of the whole ledger; else it is computed."""
     if not ledger.events:
         return None
     for record in (traces.summary, *traces.metrics[-1:]):
@@ -125,7 +125,7 @@ def _epsilon(experiment: ResolvedExperiment, traces: Traces, ledger: Reading) ->
 
 
 def _last_written(folder: Path) -> float:
-    """Of the files that a run writes; a page or a statement made later does not count."""
+    """Time of the last change to a file of the run itself, not of later pages or statements."""
     names = ("experiment.toml", "metrics.jsonl", "ledger.jsonl", "checkpoint.pt", "summary.json")
     times = [path.stat().st_mtime for name in names if (path := folder / name).is_file()]
     return max(times, default=0.0)

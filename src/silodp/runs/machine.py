@@ -1,6 +1,6 @@
-"""What this machine has for silodp: processors, programs, folders; and what is missing, with its way out.
+"""Examines the machine for `silodp doctor`: processors, programs, folders, and what is missing.
 
-No other package is imported unguarded, so that a broken environment is examined, too.
+Other packages are imported in try blocks only, so that it also works in a broken environment.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def examine() -> Machine:
 
 
 def _pytorch(lacks: list[Lack]) -> PyTorch | None:
-    """Imports what a run imports: an installed package may be broken still."""
+    """Imports what a run imports, since an installed package may be broken."""
     try:
         import torch
     except Exception as error:  # a library that does not load raises more than ImportError
@@ -148,7 +148,7 @@ def _programs() -> tuple[Program, ...]:
 
 
 def _program(name: str, purpose: str, package: str, question: str) -> Program:
-    """Looks for a program that answers with its version. Debian keeps nginx where only root's PATH leads."""
+    """Finds a program and its version; Debian has nginx in a folder of root's PATH only."""
     command = f"apt-get install {package}"
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if path is None:

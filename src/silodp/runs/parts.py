@@ -1,4 +1,4 @@
-"""What a federation is made of: what follows from public facts, the server, hospitals of one process."""
+"""The parts of a federation: what is public, the server, and hospitals in this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from silodp.tasks import Task
 
 @dataclass(frozen=True)
 class Public:
-    """What the server and every hospital derive from the experiment and public facts, each for itself.
+    """What the server and every hospital derive, independently, from the experiment and public facts.
 
     Attributes:
-        experiment: resolved: every number is said.
+        experiment: resolved, without open defaults.
         facts: of all hospitals, in the cohort's order.
-        task: what is learnt.
-        model: the resident network, as a flat vector, with the values that it begins with.
-        mechanism: of the server and the hospitals.
+        task: segmentation or classification.
+        model: the network as a flat vector, with its initial values.
+        mechanism: used by the server and the hospitals.
     """
 
     experiment: ResolvedExperiment
@@ -41,11 +41,11 @@ class Public:
 
 @dataclass(frozen=True)
 class ServerParts:
-    """A federation whose hospitals are elsewhere, ready for its first round.
+    """A federation with remote hospitals, ready for its first round.
 
     Attributes:
-        public: what it rests on.
-        engine: what the federation reaches the hospitals through.
+        public: what it was derived from.
+        engine: reaches the hospitals.
         federation: the server.
     """
 
@@ -66,31 +66,31 @@ class ServerParts:
         return self.public.model
 
     def first_state(self) -> State:
-        """Before round one, from the network as it is now."""
+        """The state before round one, from the network's present values."""
         return self.federation.first_state(self.model.values.clone())
 
     def describe_cohort(self) -> dict[str, Any]:
-        """What cohort.json says."""
+        """The content of cohort.json."""
         found = describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
         return found | {"simulated": False}
 
     def cohort_digest(self) -> str:
-        """Changes with the data, as far as they are known here: a run resumes on the same only."""
+        """A digest of what is known of the data: a run is resumed on the same data only."""
         facts = json.dumps([one.to_dict() for one in self.public.facts], sort_keys=True)
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
     def warnings(self, asked: Experiment) -> list[str]:
-        """What whoever starts the run should know; `asked`: the experiment as it was given."""
+        """Warnings before training; `asked` is the experiment before it was resolved."""
         return before_training(asked, self.experiment)
 
     def mixes_images(self) -> bool:
-        """Whether what the network makes of an image hangs on those beside it."""
+        """Whether the network's output for an image depends on the others of its batch."""
         return normalises_over_batch(self.model.module)
 
 
 @dataclass(frozen=True)
 class Parts(ServerParts):
-    """A federation and what it is made of, all in this process.
+    """A federation with all hospitals in this process.
 
     Attributes:
         cohort: checked.

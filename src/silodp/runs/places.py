@@ -1,4 +1,4 @@
-"""Where runs are; and where a new one goes: into a folder that nobody else has used or takes meanwhile."""
+"""Finding run folders, and choosing an unused one for a new run."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from pathlib import Path
 from silodp.files import refuse_filled
 
 _BEFORE_A_RUN = {".lock", "versions.json", "versions.json.part", "experiment.toml.part"}
-"""What a kill during `create` can leave: no run yet, so nothing to resume and nothing to lose."""
+"""Files that a kill during `create` can leave; they are not a run yet."""
 
 _FILES = ("experiment.toml", "ledger.jsonl", "checkpoint.pt", "summary.json")
-"""Any of them makes a folder a run, however damaged."""
+"""Any of them makes a folder a run, even a damaged one."""
 
 
 def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
-    """The folder where it is a run, else the runs in it, and in folders down to `deep`: studies/runs/…"""
+    """Yields the folder if it is a run, else the runs in it, down to `deep` levels."""
     if (folder.parent / "site.toml").is_file():
-        return  # a hospital's own files in a deployment, with a ledger over all runs
+        return  # a hospital's folder in a deployment, with a ledger over all runs
     if any((folder / name).is_file() for name in _FILES):
         yield folder
     elif deep:
         try:
             inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-        except OSError:  # not ours to look into
+        except OSError:  # not accessible
             return
         for path in inside:
             yield from runs_in(path, deep - 1)
 
 
 def refuse_used(path: Path) -> None:
-    """A run goes into a folder that is new or empty."""
-    way_out = f"give another folder, or take a run up with `silodp resume {path}`"
+    """Refuses a folder that is neither new nor empty."""
+    way_out = f"give another folder, or continue the run with `silodp resume {path}`"
     refuse_filled(path, _BEFORE_A_RUN, way_out)
 
 
 @contextmanager
 def new_folder(out: str | Path | None, name: str, parent: str = "runs") -> Iterator[Path]:
-    """The folder `out`, which must be unused; or a new PARENT/NAME-k with the first k that is free.
+    """Yields the folder `out`, which must be unused, or a new PARENT/NAME-k with the first free k.
 
-    A new one is made at once, so that two processes never take the same; one that is empty at the end goes.
+    A new one is made at once, so that two processes never get the same, and removed if it stays empty.
     """
     if out is not None:
         refuse_used(Path(out))

@@ -1,11 +1,12 @@
-"""What a run writes down of itself: a line a round, and what a reader of ε must know that it leaves out."""
+"""The records of a run: a line for each round, test results, and what ε does not cover."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from silodp.experiment import ResolvedExperiment
 from silodp.models.start import IN_WORDS
@@ -73,26 +74,17 @@ def round_record(
 
 
 def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:
-    swap = epsilon.replace_one
-    return {
-        "hospital": epsilon.hospital,
-        "intermediary": epsilon.intermediary,
-        "replace_one": {"hospital": swap.hospital, "intermediary": swap.intermediary},
-        "accountant": epsilon.accountant,
-        "covers_everything": epsilon.covers_everything,
-        "withdrawn": epsilon.withdrawn,
-        "image": epsilon.image,
-        "amplified": epsilon.amplified,
-    }
+    """As the files have it: the same names, in the same order."""
+    return cast(EpsilonRecord, asdict(epsilon))
 
 
 def test_record(
     round_: int, scores: Mapping[str, Scores], batch: Batch, other: tuple[Batch, Mapping[str, Scores]] | None
 ) -> ModelTest:
-    """What a model scored at its test.
+    """Test results of a model.
 
     Args:
-        round_: whose model.
+        round_: of the model.
         scores: by hospital.
         batch: what the network saw at a time; any: that makes no difference.
         other: the same with another batch, where that makes a difference.
@@ -131,7 +123,7 @@ def _mean(values: Any) -> float:
 
 
 def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
-    """Where the network's values before round one come from; None: from chance."""
+    """The origin of the network's initial values; None: they are random."""
     model = experiment.model
     if model.start is None:
         return None
@@ -145,12 +137,12 @@ def start_record(experiment: ResolvedExperiment) -> StartRecord | None:
 def not_covered(
     experiment: ResolvedExperiment, epsilon: EpsilonRecord, cohort: CohortFacts | None
 ) -> list[str]:
-    """What a reader of ε must know that it leaves out.
+    """Lists what ε does not cover.
 
     Args:
         experiment: of the run.
         epsilon: what was spent.
-        cohort: what is known of the data; None before the run has written cohort.json.
+        cohort: facts about the data; None before the run has written cohort.json.
     """
     deployed = experiment.cohort.kind == "deployed"
     whose = ", of hospitals that let them out" if deployed else ""

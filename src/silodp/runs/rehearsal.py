@@ -1,8 +1,8 @@
-"""A rehearsal: the federation tried on generated hospitals before it begins, to find what it should be like.
+"""A rehearsal: trials of a federation on generated hospitals before it begins, to choose its settings.
 
-Guarantee: it sees the number of hospitals and the sizes of their training sets, which are public, and
-nothing of their images; so what it finds (how much noise a start bears, the local learning rate, the rounds,
-what trains) costs no privacy.
+Guarantee: it depends on the number of hospitals and the sizes of their training sets, which are public, and
+not on their images; so its results (the noise that a start tolerates, the local learning rate, the rounds,
+what trains) cost no privacy.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Rehearsal:
 
     Attributes:
         experiment: with a start of generated images and clipping.rule = rehearsed.
-        worlds: cohorts of as many hospitals, of the same sizes, as the experiment will have.
+        worlds: generated cohorts with the experiment's number and sizes of hospitals.
         device: as for `build`.
-        on_trial: told of every trial.
-        scores: what was tried, and its mean score over the worlds.
+        on_trial: called with every trial.
+        scores: mean score over the worlds, by settings tried.
     """
 
     experiment: Experiment
@@ -58,12 +58,12 @@ class Rehearsal:
     scores: dict[tuple[tuple[str, Any], ...], float] = field(default_factory=dict)
 
     def find(self) -> dict[str, Any]:
-        """The best of what is open: one setting after the other, each from the best of those before."""
+        """Chooses the open settings one after the other, each with the best values of those before."""
         found = {key: value for key, value in FIRST.items() if key in self.open_settings}
         for key, values in self._order():
             tried = {value: self.score({**found, key: value}) for value in values}
             found[key] = max(tried, key=lambda value: tried[value])
-        if "clipping.noise" in found:  # once more, between the steps of the grid
+        if "clipping.noise" in found:  # refined between the steps of the grid
             near = [found["clipping.noise"] * factor for factor in (0.7, 1.0, 1.4)]
             best = max(near, key=lambda value: self.score({**found, "clipping.noise": value}))
             found["clipping.noise"] = float(f"{best:.3g}")
@@ -71,7 +71,7 @@ class Rehearsal:
 
     @property
     def open_settings(self) -> set[str]:
-        """What the experiment does not say and a rehearsal can find."""
+        """The settings that the experiment leaves open and a rehearsal can choose."""
         said = self.experiment
         settings = {
             "clipping.noise": isinstance(said.clipping, RehearsedClipping)
@@ -115,11 +115,11 @@ def rehearse(
     """Settings for an experiment with clipping.rule = rehearsed, from trials on generated hospitals.
 
     Args:
-        experiment: what is to run; what it says stays.
+        experiment: to be run; its own settings are kept.
         sizes: of the training sets.
         shape: of an image: channels, height, width.
         device: as for `build`.
-        on_trial: told of every trial.
+        on_trial: called with every trial.
         worlds: seeds of the generated hospitals; by default `WORLDS`.
     """
     kind = _generator_of(experiment)
@@ -129,7 +129,7 @@ def rehearse(
 
 
 def _generator_of(experiment: Experiment) -> str:
-    """What the start was made from: rehearsals are held on images of the same kind."""
+    """The kind of images that the start was trained on; a rehearsal generates the same kind."""
     start = experiment.model.start
     kind = read_start(start).about.get("kind") if start is not None else None
     if not isinstance(kind, str):
@@ -142,7 +142,7 @@ def _generator_of(experiment: Experiment) -> str:
 
 
 def _final_score(experiment: Experiment, cohort: Cohort, device: str) -> float:
-    """The headline metric on the test images, mean over hospitals; not a number counts as nothing."""
+    """The headline metric on the test images, mean over hospitals; NaN counts as 0."""
     from silodp.runs.build import build
 
     parts = build(

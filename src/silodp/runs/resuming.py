@@ -1,4 +1,4 @@
-"""What a run is not resumed with: the checkpoint of another one, or a length that it cannot have any more."""
+"""Checks before a run is resumed: the checkpoint is its own, and the number of rounds is possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from silodp.tensor_files import same_form
 def refuse_another(
     folder: Path, checkpoint: Mapping[str, Any], identity: Mapping[str, str], state: State, best: Tensor
 ) -> None:
-    """A checkpoint of another experiment, cohort or model, or in another form than the first state has."""
+    """Refuses a checkpoint of another experiment, cohort or model, or of another form than `state`."""
     for part, value in identity.items():
         found = checkpoint["identity"][part]
         same = but_for_rounds(found) == but_for_rounds(value) if part == "experiment" else found == value
@@ -44,7 +44,7 @@ def refuse_length(
     events: Sequence[Event],
     longer: bool,
 ) -> None:
-    """Rounds that were released cannot be taken back, and what went at a run's end is not there again.
+    """Refuses a number of rounds that this run cannot have any more.
 
     Args:
         experiment: with the rounds that are asked for now.

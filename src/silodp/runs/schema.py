@@ -1,22 +1,21 @@
-"""What a run writes into its files, said once, for those who write and those who read.
+"""The schema of a run's files, for the code that writes and the code that reads them.
 
-`experiment.RUN_FORMAT` counts the versions of it, so a run that this silodp reads has all of it. NaN and
-infinity are null in the files, and themselves in what a run at work hands out.
+`experiment.RUN_FORMAT` is its version, so a run that this silodp reads has all fields. NaN and infinity are
+null in the files, but not in records that a running run returns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast, get_args
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.errors import InputError
-from silodp.files import read_json
+from silodp.files import as_record, read_json
 
 Record = TypeVar("Record", bound=Mapping[str, object])  # a TypedDict
 
@@ -219,17 +218,17 @@ class CohortFile(CohortFacts):
 
 
 def or_nan(value: float | None) -> float:
-    """A number that a file may have as null, where that says «not defined»."""
+    """NaN for null, which a file has for a number that is not defined."""
     return math.nan if value is None else value
 
 
 def or_infinite(value: float | None) -> float:
-    """A number that a file may have as null, where that says «without bound»."""
+    """Infinity for null, which a file has for a number without bound."""
     return math.inf if value is None else value
 
 
 def read_as(kind: type[Record], path: Path, way_out: str) -> Record:
-    """A JSON file of this kind; one that is damaged is refused with the way out."""
+    """Reads a JSON file as this kind; a damaged one is refused with `way_out`."""
     try:
         content = read_json(path)
     except InputError:
@@ -240,24 +239,19 @@ def read_as(kind: type[Record], path: Path, way_out: str) -> Record:
 
 
 def checked(kind: type[Record], content: object, where: Path | str, way_out: str) -> Record:
-    """The content itself, which may hold more than the kind names; refused by the first thing amiss.
+    """Returns the content itself, which may have further fields; refuses it with the first error.
 
     Args:
-        kind: what it should be. Numbers must be numbers there: nothing is made of a text.
+        kind: a TypedDict. Types are checked strictly; texts are not converted to numbers.
         content: as JSON has it.
         where: the file, and the line in it.
         way_out: what to do about it.
     """
     try:
-        _adapter(kind).validate_python(content, strict=True)
+        as_record(kind, content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         wrong = "is missing" if first["type"] == "missing" else "is not what silodp writes there"
         raise InputError(f"{where}: {f'{field} {wrong}' if field else 'damaged'}; {way_out}") from None
     return cast(Record, content)
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)

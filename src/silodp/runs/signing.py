@@ -1,10 +1,10 @@
-"""A signed privacy statement: what an ethics board gets today and can check against the folder later.
+"""A signed privacy statement, for example for an ethics board, which can check it against the folder later.
 
     privacy-statement.json        the statement; these very bytes are signed
     privacy-statement.json.sig    the Ed25519 signature, 64 bytes, as OpenSSL writes and reads it
 
-The statement holds hashes of the ledger, the experiment and the model beside both ε, so a change to any of
-them shows, and so does a folder that was rolled back as a whole.
+The statement has hashes of the ledger, the experiment and the model beside both ε, so it shows any change to
+them, and a folder that was rolled back as a whole.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from typing_extensions import TypedDict
 
 from silodp.deploy.keys import fingerprint, read_public_key, read_signing_key
 from silodp.errors import InputError
-from silodp.files import to_json, write_atomically
+from silodp.files import sha256, to_json, write_atomically
 from silodp.privacy.accountants import Accountant
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.schema import UnitRecord, checked, read_as
 from silodp.runs.statement import Statement, read_statement
-from silodp.runs.traces import sha256
 from silodp.runs.version import version
 
 STATEMENT, SIGNATURE = "privacy-statement.json", "privacy-statement.json.sig"
@@ -35,7 +34,7 @@ FORMAT = "silodp privacy statement 1"
 
 _FILES = ("ledger.jsonl", "experiment.toml", "model.safetensors")
 _MOMENTARY = {"folder", "torn", "problems", "by_round"}
-"""Of a statement's fields: what is not signed, for it means nothing elsewhere or follows from the rest."""
+"""Fields of a statement that are not signed: they depend on the machine, or follow from the rest."""
 
 
 class _Marked(TypedDict):
@@ -43,7 +42,7 @@ class _Marked(TypedDict):
 
 
 class SignedStatement(_Marked):
-    """Of a signed statement, which has all of `Statement.to_dict` that lasts, what is read from it."""
+    """The fields of a signed statement that are read; it has all lasting ones of `Statement.to_dict`."""
 
     silodp: str
     asked: Accountant
@@ -67,9 +66,11 @@ def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
     private = read_signing_key(key, "--sign", made)
     statement = read_statement(folder, accountant)
     if statement.problems:
-        raise InputError(f"{folder}: not signed, for its files are not in order: {statement.problems[0]}")
+        raise InputError(f"{folder}: not signed, since its files are inconsistent: {statement.problems[0]}")
     if statement.torn or not (folder / "model.safetensors").is_file():
-        raise InputError(f"{folder}: not signed, for the run is not over; finish it with `silodp resume`")
+        raise InputError(
+            f"{folder}: not signed, since the run is not finished; finish it with `silodp resume`"
+        )
     content = (to_json(_content(folder, statement, accountant), indent=2) + "\n").encode()
     write_atomically(folder / STATEMENT, content)
     write_atomically(folder / SIGNATURE, private.sign(content))
@@ -77,7 +78,7 @@ def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
 
 
 def verify(folder: Path, key: Path) -> SignedStatement:
-    """The signed statement, after everything in it has been held against the folder; refuses what differs."""
+    """Verifies the signature and checks the statement against the folder; returns the statement."""
     public = _public_key(key)
     for name in (STATEMENT, SIGNATURE):
         if not (folder / name).is_file():
@@ -131,7 +132,7 @@ def _content(folder: Path, statement: Statement, accountant: Accountant) -> dict
 
 
 def _same(name: str, signed: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Words may change from version to version of silodp; numbers may not."""
+    """Whether a field is unchanged; texts may differ between versions of silodp."""
     if name == "silodp" or (
         name in ("not_covered_by_epsilon", "remarks") and signed["silodp"] != now["silodp"]
     ):
@@ -140,7 +141,7 @@ def _same(name: str, signed: Mapping[str, object], now: Mapping[str, object]) ->
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Equal, but for the last digits of a number: ε may come out so on another machine."""
+    """Whether values are equal, up to rounding of numbers, which differs between machines."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):

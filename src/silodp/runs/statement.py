@@ -1,6 +1,6 @@
-"""The privacy of a run, read back from its folder: verified against what was asked, and summed up.
+"""The privacy statement of a run: its ledger, verified against the experiment, and its ε.
 
-Reading changes nothing, so a run that is still going can be looked at.
+Reading changes nothing, so it also works on a run in progress.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
 from silodp.releases import build_budget, releases_of
+from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile, EpsilonRecord
-from silodp.runs.traces import conflicts, read_traces
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Statement:
         releases: protected events.
         unprotected: what was used without noise, by name: no figure covers it.
         redone: rounds that were released more than once, with other noise, after a crash.
-        torn: the last line has no end (a crash while it was written, or a run at work) and is left out.
-        problems: what the ledger lacks or what does not fit the run; empty where all is well.
+        torn: whether the last line is incomplete (after a crash, or during a run); it is left out.
+        problems: missing or unexpected entries of the ledger; empty where there are none.
     """
 
     folder: Path
@@ -52,10 +52,10 @@ class Statement:
     problems: tuple[str, ...]
     intermediaries: tuple[int, int]  # fewest and most
     hospital_multipliers: tuple[float, float]  # least and most of a round, for a whole hospital
-    budget_spent: float | None  # ε by the budget's own δ, unit and neighbours
-    not_covered: tuple[str, ...]  # what a reader of ε must know that it leaves out
-    epsilon: EpsilonRecord  # both ε once more, as summary.json has them, with what is to be said of them
-    seen_from: Adversaries | None  # ε of a hospital by who looks, where that makes a difference
+    budget_spent: float | None  # ε at the budget's δ, for its unit and neighbours
+    not_covered: tuple[str, ...]  # what ε does not cover
+    epsilon: EpsilonRecord  # both ε, as in summary.json
+    seen_from: Adversaries | None  # ε of a hospital by adversary, where it differs
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -93,7 +93,7 @@ class Statement:
 def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
     """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
     experiment = read_experiment(folder)
-    traces = read_traces(folder)  # before the ledger, which only grows: a run at work is never ahead of it
+    traces = read_run_files(folder)  # before the ledger, which only grows: a run at work is never ahead of it
     path = folder / "ledger.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: the ledger is missing; restore the file")
@@ -132,7 +132,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
 
 
 def _seen_from(experiment: ResolvedExperiment, released: Sequence[Event]) -> Adversaries | None:
-    """Where hospitals share the noise, or where the server is another's: in one process nobody looks on."""
+    """ε by adversary, for shared noise and for deployments; None for simulations without either."""
     private = experiment.privacy
     if private.level == "sample" or (private.noise == "central" and experiment.cohort.kind != "deployed"):
         return None

@@ -1,4 +1,4 @@
-"""How many threads PyTorch takes: sums of floating-point numbers depend on how they are divided."""
+"""The number of PyTorch's threads, on which sums of floating-point numbers depend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """With so many of them, as an experiment's `threads` says; None: as many as before."""
+    """Sets the number of threads for the block; None: it stays."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,71 +1,39 @@
-"""Train an experiment into a run folder, or take a run up again where it was killed."""
+"""Trains an experiment into a run folder, or resumes a run."""
 
 from __future__ import annotations
 
 import logging
 import math
-import platform
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, cast
-
-import torch
-from torch import Tensor, nn
 
 from silodp.cohorts.description import in_short
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State
-from silodp.privacy.accountants import Epsilon, spent
-from silodp.privacy.events import Event, hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, build
-from silodp.runs.card import model_card, model_facts
+from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import ServerParts
 from silodp.runs.places import new_folder
 from silodp.runs.record import (
-    Metrics,
-    epsilon_record,
     mean_metrics,
-    not_covered,
     round_record,
-    start_record,
-    test_record,
 )
+from silodp.runs.result import Result, epsilon_of, write_result
 from silodp.runs.resuming import refuse_another, refuse_length
-from silodp.runs.schema import CohortInShort, ModelTest, RoundRecord, Summary, or_nan
+from silodp.runs.schema import CohortInShort, RoundRecord
 from silodp.runs.threads import threads
-from silodp.runs.traces import conflicts, read_traces
 from silodp.runs.version import version
-from silodp.settings import EvaluationBatch
 
 log = logging.getLogger("silodp")
 
 OnRound = Callable[[RoundRecord], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
-
-    Attributes:
-        folder: where everything lies.
-        epsilon: what was spent, for a hospital and for an intermediary.
-        test: mean test metrics over the hospitals, of the last round's model.
-        summary: the content of summary.json.
-        model: the network with the last round's weights.
-    """
-
-    folder: Path
-    epsilon: Epsilon
-    test: Metrics
-    summary: Summary
-    model: nn.Module
 
 
 def train(
@@ -81,7 +49,7 @@ def train(
         experiment: what to run.
         out: a new folder for the run; default runs/NAME-1, -2, …
         on_round: called with each line of metrics.jsonl.
-        own: objects of your own in place of what the experiment names, see `Own`.
+        own: objects that replace what the experiment names, see `Own`.
     """
     refuse_other_kinds(experiment, own.get("cohort"), own.get("model"))
     with new_folder(out, experiment.name) as path:
@@ -97,51 +65,46 @@ def train_parts(
     on_round: OnRound | None = None,
     prepare: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Runs a federation that is put together, wherever its hospitals are.
+    """Trains a federation, wherever its hospitals are.
 
     Args:
-        asked: the experiment as it was given.
+        parts: of the federation.
+        asked: the experiment before it was resolved.
         path: a folder that is new or empty.
-        prepare: called when the folder is there and before anything is released.
+        on_round: called with each line of metrics.jsonl.
+        prepare: called when the folder exists and before anything is released.
     """
     run = _Run(parts)
     for line in parts.warnings(asked):
         log.warning(line)
-    folder = RunFolder.create(path, run.experiment)
-    try:
+    with RunFolder.create(path, run.experiment) as folder:
         ledger = folder.ledger()
         prepare()
         run.save(folder, ledger)
         return run.finish(folder, ledger, on_round)
-    finally:
-        folder.let_go()
 
 
 def resume(
     folder: str | Path, *, rounds: int | None = None, on_round: OnRound | None = None, **own: Unpack[Own]
 ) -> Result:
-    """Goes on from the last checkpoint; a run that had objects of its own needs them again.
+    """Continues from the last checkpoint. Objects that the run was started with must be given again.
 
     Args:
         folder: of the run.
-        rounds: to go on to, where that is not what the experiment said; the result is that of a run which
-            was to have so many from the start. A run that is over has no optimizer states left, and goes
-            on only where local.state = fresh.
+        rounds: another number of rounds; the result is that of a run with this number from the start. A
+            finished run has no optimizer states left, so it continues only with local.state = fresh.
         on_round: called with each further line of metrics.jsonl.
         own: see `Own`.
     """
-    files = RunFolder.open(Path(folder))
-    try:
+    with RunFolder.open(Path(folder)) as files:
         experiment = read_experiment(files.path)
         parts = build(experiment if rounds is None else experiment.change(rounds=rounds), **own)
         with closing(parts.engine):
             return resume_parts(parts, files, on_round)
-    finally:
-        files.let_go()
 
 
 def resume_parts(parts: ServerParts, files: RunFolder, on_round: OnRound | None = None) -> Result:
-    """Goes on with a federation that is put together again; `files` are held by the caller."""
+    """Continues a run, whose folder the caller has opened, with a federation built again."""
     run, ledger = _Run(parts), files.ledger()
     run.restore(files, ledger)
     return run.finish(files, ledger, on_round)
@@ -153,7 +116,7 @@ class _Run:
     def __init__(self, parts: ServerParts) -> None:
         self.parts = parts
         self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
-        self.version = version()  # now: a checkout may move on while the run does
+        self.version = version()  # now, since a checkout may change during the run
         self.state = parts.first_state()
         self.best_round = 0
         self.best_value = -math.inf
@@ -165,7 +128,7 @@ class _Run:
         }
 
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
-        """The hospitals put their states down first: where a checkpoint is, they are. At the end they go."""
+        """Saves a checkpoint, after the hospitals' states; at the end these are deleted."""
         if not self._is_over:
             self.engine.put_down(folder.hospitals, self.state.round)
         folder.save_checkpoint(
@@ -186,7 +149,7 @@ class _Run:
         return self.state.round >= self.experiment.rounds or self.state.stopped is not None
 
     def restore(self, folder: RunFolder, ledger: Ledger) -> None:
-        """Takes the run's state over; a run whose files contradict each other is refused as it is."""
+        """Loads the run's state; refuses a run whose files contradict each other, without changing it."""
         checkpoint, draws, longer = (
             folder.load_checkpoint(self.parts.model.values.device),
             self.state.draws,
@@ -197,33 +160,39 @@ class _Run:
             self.state = State(**checkpoint["state"])
             self.best_round, self.best_value, self.best_parameters = checkpoint["best"]
             longer = checkpoint["over"] and not self._is_over
-        if problems := conflicts(read_traces(folder.path), ledger.events, ledger.chains):
+        if problems := conflicts(read_run_files(folder.path), ledger.events, ledger.chains):
             raise InputError(f"{folder.path}: {problems[0]}; restore the file, or start a new run")
         before = read_experiment(folder.path).rounds
         refuse_length(folder.path, self.experiment, before, self.state, ledger.events, longer)
         if checkpoint is not None and not self._is_over:
             self.engine.take_up(folder.hospitals, self.state.round)
         ledger.repair()
-        if longer:  # a kill from here on leaves a run that `resume` finishes, at the old length or the new
-            self.state.draws = draws  # the secret went at the end; the rounds to come may have another
-            folder.drop_results()
+        if (
+            longer
+        ):  # after a kill from here on, `resume` finishes the run, with the old or the new number of rounds
+            self.state.draws = draws  # the old secret was deleted at the end; further rounds may have another
+            folder.remove_results()
         if self.experiment.rounds != before:
             folder.save_experiment(self.experiment)
         if checkpoint is None or longer or checkpoint["ledger"] != ledger.head:
-            self.save(folder, ledger)  # now it knows of the rounds that metrics.jsonl is about to forget
-        folder.keep_metrics(self.state.round)
-        if versions := folder.note_version(self.state.round):
+            self.save(folder, ledger)  # so that it knows of rounds that are removed from metrics.jsonl now
+        folder.truncate_metrics(self.state.round)
+        if versions := folder.record_version(self.state.round):
             then, now = (f"silodp {one['silodp']} and PyTorch {one['torch']}" for one in versions)
-            log.warning("%s: trained with %s, goes on with %s; figures may differ", folder.path, then, now)
+            log.warning("%s: trained with %s, continued with %s; results may differ", folder.path, then, now)
 
     def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
-        """All remaining rounds, then the test."""
+        """Runs all remaining rounds, then the test."""
         with threads(self.experiment.threads):
             description = self.parts.describe_cohort()
             folder.save_cohort(description)
             self._train(folder, ledger, on_round)
+            if not self.best_round:  # the headline metric was never defined
+                self.best_round, self.best_parameters = self.state.round, self.state.model
+            best = self.best_round, self.best_parameters
             # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
-            return self._result(folder, ledger, cast(CohortInShort, in_short(description)))
+            cohort = cast(CohortInShort, in_short(description))
+            return write_result(self.parts, self.state, best, self.version, folder, ledger, cohort)
 
     def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
         started, capped_at, ends = time.perf_counter(), 0, False
@@ -241,11 +210,11 @@ class _Run:
             scores = self.engine.evaluate(self.state.model, "validation", thorough=False)
             validation = {name: one.values for name, one in scores.items()}
             started, before = time.perf_counter(), started
-            # With a seed, later rounds that stand in the ledger already will be drawn again as they were.
+            # With a seed, later rounds that are in the ledger already will be repeated as they were.
             again = self.experiment.privacy.reproducible
             so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
             head = ledger.head_after(done.release.events)
-            sizes, epsilon = self.federation.hospitals, self._spent(so_far)
+            sizes, epsilon = self.federation.hospitals, epsilon_of(self.experiment, so_far)
             record = round_record(done, sizes, validation, epsilon, started - before, head)
             headline = mean_metrics(validation).get(self.parts.task.headline, math.nan)
             if headline > self.best_value:
@@ -259,86 +228,5 @@ class _Run:
                 on_round(record)
         if self.state.stopped:
             log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
-        if not ends:  # however the run ended, the checkpoint that stays is the small one
+        if not ends:  # the final checkpoint is the small one
             self.save(folder, ledger)
-
-    def _test(self, round_: int, parameters: Tensor) -> ModelTest:
-        """What a model scores on the test images, and where it hangs on how they are put together, both."""
-        batch = self.experiment.evaluation.batch
-        scores = self.engine.evaluate(parameters, "test", thorough=True)
-        if not self.parts.mixes_images():
-            return test_record(round_, scores, "any", None)
-        another: EvaluationBatch = "hospital" if batch != "hospital" else "image"
-        try:
-            other = another, self.engine.evaluate(parameters, "test", thorough=True, batch=another)
-        except ValueError:  # of BatchNorm, where one image leaves one number a channel
-            return test_record(round_, scores, batch, None)
-        return test_record(round_, scores, batch, other)
-
-    def _spent(self, events: list[Event]) -> Epsilon:
-        return spent(events, self.experiment.delta, image_delta=self.experiment.privacy.image_delta)
-
-    def _result(self, folder: RunFolder, ledger: Ledger, cohort: CohortInShort) -> Result:
-        events = ledger.events
-        rounds, epsilon = folder.metrics(), self._spent(events)
-        intermediaries = rounds[-1]["intermediaries"] if rounds else self.state.intermediaries
-        if not self.best_round:  # the headline metric was never defined
-            self.best_round, self.best_parameters = self.state.round, self.state.model
-        last = self._test(self.state.round, self.state.model)
-        same = self.best_parameters is self.state.model
-        best = last if same else self._test(self.best_round, self.best_parameters)
-        training_seconds = sum(record["training_seconds"] for record in rounds)
-        images = sum(record["images"] for record in rounds) * self.experiment.local.epochs
-        tensors = self.parts.model.named_tensors(self.state.model)
-        described = folder.cohort()
-        about = model_facts(self.experiment, described, self.version, ledger.head)
-        digest = folder.save_model("model.safetensors", tensors, about)
-        best_tensors = self.parts.model.named_tensors(self.best_parameters)
-        folder.save_model("model-best.safetensors", best_tensors, about)
-        cost = epsilon_record(epsilon)
-        summary: Summary = {
-            "experiment": self.experiment.name,
-            "task": self.parts.task.name,
-            "headline": self.parts.task.headline,
-            "cohort": cohort,
-            "members": len(self.federation.hospitals),
-            "rounds": self.state.round,
-            "parameters": len(self.parts.model),
-            "epsilon": cost,
-            "delta": self.experiment.delta,
-            "image_delta": self.experiment.privacy.image_delta,
-            "noise_multiplier": {
-                "hospital": hospital_noise_multiplier(events),
-                "intermediary": self.experiment.privacy.noise_multiplier,
-            },
-            "intermediaries": intermediaries,
-            "budget": self.experiment.budget.model_dump() if self.experiment.budget else None,
-            "stopped": self.state.stopped,
-            "test": {
-                "last": last,
-                "best": {**best, "round": self.best_round},
-            },
-            "best_round": self.best_round,
-            "not_covered_by_epsilon": not_covered(self.experiment, cost, cohort),
-            "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
-            "training_seconds": round(training_seconds, 2),
-            "images_per_second": round(images / max(training_seconds, 1e-9), 1),
-            "device": _device_name(self.parts.model.values.device),
-            "torch": torch.__version__,
-            "silodp": self.version,
-            "start": start_record(self.experiment),
-            "ledger": ledger.head,
-            "model": digest,
-        }
-        if described is not None:
-            folder.save_card(model_card(self.experiment, summary, described))
-        folder.save_summary(summary)
-        mean = {name: or_nan(value) for name, value in last["mean"].items()}
-        self.parts.model.load(self.state.model)
-        return Result(folder.path, epsilon, mean, summary, self.parts.model.module.eval())
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -18,7 +18,7 @@ def version() -> str:
 
 
 def commit_of(package: Path) -> str:
-    """The short commit that a package lies in; empty without git, or where git does not know its files."""
+    """The short commit of a package's checkout; empty without git, or if git does not track its files."""
     if not _git(package, "ls-files", "--", "__init__.py"):  # a virtual environment in somebody's checkout
         return ""
     commit = _git(package, "rev-parse", "--short", "HEAD")
@@ -26,7 +26,7 @@ def commit_of(package: Path) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    """What git answers; empty if it cannot."""
+    """Output of a git command; empty if it fails."""
     # A hook sets GIT_DIR to a repository that need not be this one.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:

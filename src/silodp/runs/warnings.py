@@ -1,4 +1,4 @@
-"""What whoever starts a run should know before it trains; nothing of it stops the run."""
+"""Warnings before a run trains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LARGE_DELTA = 0.1  # the paper's rule gives it to ten hospitals and fewer
 
 
 def before_training(asked: Experiment, resolved: ResolvedExperiment) -> list[str]:
-    """One line each.
+    """Warnings about the settings, one line each.
 
     Args:
-        asked: as it was given, so that what was left open is known.
+        asked: before it was resolved, which shows what was left open.
         resolved: for these hospitals.
     """
     lines = about_hospitals(resolved.members)
@@ -24,7 +24,7 @@ def before_training(asked: Experiment, resolved: ResolvedExperiment) -> list[str
 
 
 def about_masks(hospitals: Sequence[HospitalData]) -> list[str]:
-    """Where no hospital that trains has anything in its masks."""
+    """A warning if all masks of the training images are empty."""
     targets = [hospital.train.targets for hospital in hospitals]
     if targets[0].ndim == 4 and not any(bool(masks.any()) for masks in targets):
         return [ALL_EMPTY]
@@ -35,14 +35,14 @@ ALL_EMPTY = "all masks of the training images are empty: a network learns to mar
 
 
 def about_hospitals(count: int) -> list[str]:
-    """Of a federation of one."""
+    """A warning if only one hospital trains."""
     if count > 1:
         return []
     return ["only one hospital trains: nothing is federated, and its update hides behind the noise alone"]
 
 
 def about_delta(hospitals: int) -> list[str]:
-    """Where the paper's rule gives a δ that promises little."""
+    """A warning if the paper's rule gives a large δ."""
     delta = delta_by_rule(hospitals)
     if delta < LARGE_DELTA:
         return []

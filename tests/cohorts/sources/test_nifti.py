@@ -270,7 +270,7 @@ def test_a_mask_of_fractions_an_empty_one_and_a_picture(tmp_path: Path) -> None:
     assert sorted(values) == pytest.approx([0, 0.4])
     assert not read(good, soft, mask_threshold=0.5).targets.any()
     assert read(good, soft, mask_threshold=0.3).targets.sum() == 1
-    with pytest.raises(Unreadable, match="the mask is no NIfTI volume, its image is one"):
+    with pytest.raises(Unreadable, match="the mask is not a NIfTI volume, but its image is"):
         read(good, tmp_path / "m.png")
 
 

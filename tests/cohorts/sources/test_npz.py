@@ -180,7 +180,7 @@ def test_a_broken_file_and_a_pickle_are_refused(tmp_path: Path) -> None:
     (scan,) = Npz().scan(path).scans
     with pytest.raises(
         ValueError,
-        match=r"the array image holds Python objects, as pandas gives them.*save image\.astype\(str\)",
+        match=r"the array image has Python objects, as from pandas.*save image\.astype\(str\)",
     ):
         Npz().scan(path).read(scan)
     np.save(tmp_path / "data.npy", images())

@@ -147,7 +147,7 @@ def test_every_problem_of_volumes_is_named(tmp_path: Path) -> None:
         "B/both.nii": twins,
         "B/both.nii.gz": twins,
         "B/images/deep/er.nii": "lies in images/deep, where neither images nor masks are read",
-        "beside.nii": "lies beside the folders of sites, in none of them",
+        "beside.nii": "is beside the folders of sites, in none of them",
     }
     assert list(map(str, catalogue.problems)) == sorted(map(str, catalogue.problems))
     assert catalogue.notes[0] == "C: no NIfTI volume there, so left out"
@@ -331,7 +331,7 @@ def test_lists_with_missing_keys_are_refused(tmp_path: Path, content: Any, why: 
 
 def test_lists_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "A.json").write_text("{")
-    with pytest.raises(InputError, match=r"A\.json: cannot be read as JSON .*; mend or remove it"):
+    with pytest.raises(InputError, match=r"A\.json: cannot be read as JSON .*; correct or remove it"):
         look(tmp_path)
     write(tmp_path / "A.json")
     write(tmp_path / "more/client_A.json")
@@ -355,11 +355,11 @@ def test_sites_that_are_empty_or_closed(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "B/Image").mkdir(parents=True)
     close(monkeypatch, tmp_path / "C")
     catalogue = look(tmp_path)
-    assert problems(catalogue) == {"C": "the folder cannot be entered (Permission denied)"}
+    assert problems(catalogue) == {"C": "the folder cannot be read (Permission denied)"}
     assert catalogue.notes[0] == "B: no NIfTI volume there, so left out"
     slices(tmp_path, "A/Image/c/1.png", "A/Mask/c/1.png")
     write(tmp_path / "A.json", training=listed("A/Image/c/1.png"))  # a list of C may be in there
-    assert problems(look(tmp_path)) == {"C": "the folder cannot be entered (Permission denied)"}
+    assert problems(look(tmp_path)) == {"C": "the folder cannot be read (Permission denied)"}
 
 
 def test_what_is_no_prostate_cohort(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_closed_folder_is_a_problem(kaggle: Path, monkeypatch: pytest.MonkeyPa
     (kaggle / "stage_2_train" / "ID_a.dcm").unlink()
     assert problems(kaggle) == {
         "ID_a": "it has a label but no image file",
-        "stage_2_test": "the folder cannot be entered (Permission denied)",
+        "stage_2_test": "the folder cannot be read (Permission denied)",
     }
 
 

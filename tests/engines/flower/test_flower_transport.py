@@ -166,7 +166,7 @@ def test_a_foreign_app_runs_nowhere(
     with caplog.at_level(logging.WARNING), closing(stage.transport()) as another:
         until(lambda: another.connected() >= set(HOSPITALS), "another transport is up")
         round_trip(another, everyone(10))
-    assert f"run {run_id} is not ours" in caplog.text
+    assert f"run {run_id} is not this coordinator's" in caplog.text
     assert not (tmp_path / "touched").exists()
     assert not list((stage.settings.folder / "flower").rglob("apps"))
 

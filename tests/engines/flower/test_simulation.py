@@ -19,7 +19,7 @@ from silodp.engines.transport import Delivery, Unreachable
 from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.cluster import Cluster, ClusterEngine
-from silodp.runs.training import Result
+from silodp.runs.result import Result
 
 pytest.importorskip("ray", reason="Ray is not here: pip install 'silodp[flower]'")
 
@@ -133,7 +133,7 @@ def test_a_simulation_that_cannot_start_says_why_and_leaves_nothing(monkeypatch:
     monkeypatch.setattr("silodp.engines.flower.simulation._START", "import sys; sys.exit('no such machine')")
     simulation.send("A", b"hello")
     folder = simulation._folder
-    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital asks for 1 CPUs"):
+    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital needs 1 CPUs"):
         simulation.receive(60.0)
     assert simulation.pid is None
     assert folder is not None

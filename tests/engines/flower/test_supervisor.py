@@ -77,7 +77,7 @@ def test_a_port_that_another_has_is_named(tmp_path: Path) -> None:
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         kept = Supervisor(Program("it", ["sleep", "600"], tmp_path / "log", listens=address))
-        with pytest.raises(InputError, match=f"{address} is taken by another program"):
+        with pytest.raises(InputError, match=f"{address} is used by another program"):
             kept.start(timeout=1)
     assert kept.starts == 0
 

@@ -73,9 +73,9 @@ def test_keys_that_do_not_do_are_named(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     public = (tmp_path / "node.key.pub").read_text()
     wire.load_private_key(tmp_path / "node.key")
-    with pytest.raises(InputError, match=r"server\.key: no node key"):
+    with pytest.raises(InputError, match=r"server\.key: not a node key"):
         wire.load_private_key(tmp_path / "server.key")
-    with pytest.raises(InputError, match=r"nothing\.key: no node key"):
+    with pytest.raises(InputError, match=r"nothing\.key: not a node key"):
         wire.load_private_key(tmp_path / "nothing.key")
     for text in ("", "ssh-ed25519 AAAA", "-----BEGIN PUBLIC KEY-----\n", "nonsense"):
         with pytest.raises(InputError, match="node key of alpha: not a public key"):
@@ -84,7 +84,7 @@ def test_keys_that_do_not_do_are_named(tmp_path: Path) -> None:
     settings = GridSettings("127.0.0.1:1", tmp_path / "ca.crt", tmp_path / "secret")
     with pytest.raises(InputError, match="two hospitals have the same"):
         FlowerTransport(settings, {"alpha": public, "beta": public})
-    with pytest.raises(InputError, match=r"no CA certificate"):
+    with pytest.raises(InputError, match=r"not a CA certificate"):
         wire.tls_context(tmp_path / "node.key")
 
 

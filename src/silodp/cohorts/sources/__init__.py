@@ -1,6 +1,6 @@
-"""One module a layout of files: a kind of cohort that finds what lies there, and decodes one of it.
+"""One module for each layout of files: a kind of cohort that finds its scans, and decodes one of them.
 
-Every module here is imported, so a kind is known by being here.
+All modules here are imported, which registers their kinds.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""Compressed pixels, decoded in a process of its own: over some damaged files a decoder in C ends it.
+"""Decodes compressed pixels in another process, since some damaged files crash decoders in C.
 
-This file is also what that process runs, as a script, so it imports nothing of silodp. A process answers one
-request after the other; each thread that decodes takes one that is idle, or starts one.
+That process runs this file as a script, so it imports nothing of silodp. A process answers one request after
+the other; each thread that decodes uses an idle one, or starts one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _owner = os.getpid()
 
 
 class Ended(Exception):
-    """The decoder did not outlive a file, or did not come to an end with it."""
+    """The decoder crashed, or took too long."""
 
 
 def decode_apart(path: str, **options: Any) -> NDArray[Any]:
-    """`pydicom.pixels.pixel_array` of a file, by another process; raises ValueError where that one raises."""
+    """Runs `pydicom.pixels.pixel_array` in another process; raises ValueError for its errors."""
     global _owner
-    if _owner != os.getpid():  # a fork: these processes answer to another
+    if _owner != os.getpid():  # after a fork, these processes belong to the parent
         _idle.clear()
         _owner = os.getpid()
     decoder = _idle_one() or _Decoder()
@@ -53,7 +53,7 @@ def _idle_one() -> _Decoder | None:
     while True:
         try:
             decoder = _idle.pop()
-        except IndexError:  # other threads have them all
+        except IndexError:  # all are in use
             return None
         if decoder.lives:
             return decoder
@@ -61,10 +61,10 @@ def _idle_one() -> _Decoder | None:
 
 
 class _Decoder:
-    """A process that decodes, seen from here."""
+    """A decoding process."""
 
     def __init__(self) -> None:
-        # -P: the folder of this file is no place to import from.
+        # -P: nothing is imported from the folder of this file.
         command = [sys.executable, "-P", __file__]
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, bufsize=0)
@@ -92,7 +92,7 @@ class _Decoder:
                 raise Ended(f"the decoder takes more than {SECONDS} seconds")
             part = os.read(pipe, min(length - len(parts), 2**20))
             if not part:
-                raise Ended("the decoder has ended itself over it")
+                raise Ended("the decoder crashed")
             parts += part
         return bytes(parts)
 
@@ -111,7 +111,7 @@ def _end_all() -> None:
 
 
 def _serve() -> None:
-    """In the other process: a line with a request, an answer, and so on until nobody asks any more."""
+    """In the other process: answers requests, one a line, until the input ends."""
     from pydicom import config, dcmread
     from pydicom.pixels.utils import pixel_array
 

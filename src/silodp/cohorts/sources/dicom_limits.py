@@ -1,4 +1,4 @@
-"""What a DICOM file unpacks and decodes to, found out before pydicom or a decoder allocates it."""
+"""Limits on the size that a DICOM file decompresses and decodes to, checked before it is allocated."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FRAME_MARKS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}  # of JPEG and JPE
 MOST_COLOURS = 4
 
 
-def refuse_bomb(path: Path) -> None:
-    """Of a file that is deflated as a whole, which pydicom unpacks without looking at what it becomes."""
+def refuse_deflated_beyond_limit(path: Path) -> None:
+    """Refuses a deflated file that decompresses to too much; pydicom does not check this."""
     from pydicom.filereader import _read_file_meta_info, read_preamble
     from pydicom.uid import DeflatedExplicitVRLittleEndian
 
@@ -29,17 +29,15 @@ def refuse_bomb(path: Path) -> None:
         most, unpacking = most_numbers(path.stat()), zlib.decompressobj(-zlib.MAX_WBITS)
         unpacking.decompress(file.read(), most)
     if unpacking.unconsumed_tail:
-        raise Unreadable(
-            f"it unpacks to more than {most:,} bytes, the most that is taken from a file of its size"
-        )
+        raise Unreadable(f"it unpacks to more than {most:,} bytes, the limit for a file of its size")
 
 
 def refuse_large(path: Path, file: FileDataset) -> None:
-    """By what the tags declare, and by what compressed frames say: decoders go by the latter."""
+    """Refuses too large images, by their tags and by the headers of compressed frames, which decoders use."""
     from pydicom.encaps import generate_frames
 
     if "Rows" not in file or "Columns" not in file:
-        return  # no image, and named as that
+        return  # not an image; reported elsewhere
     frames, samples = int(file.get("NumberOfFrames") or 1), int(file.get("SamplesPerPixel") or 1)
     refuse_larger(path, (frames, int(file.Rows), int(file.Columns), samples))
     if "PixelData" in file and file.file_meta.TransferSyntaxUID.is_encapsulated:

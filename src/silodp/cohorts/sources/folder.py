@@ -1,17 +1,15 @@
-"""A folder of files, known by place: `hospital/class/*`, or `hospital/images/*` with `hospital/masks/*`.
+"""A folder of files with meaningful paths: `hospital/class/*`, or `hospital/images/*` and `hospital/masks/*`.
 
-Files are pictures, DICOM or NIfTI. Hospitals may be missing. Folders train, validation and test, on top or in
-each hospital, tell the part. Folders in masks (`masks/gland`, `masks/lesion`) are several masks of an image.
-`patients.csv` (file, patient, and any features) or `cohort.patient_pattern` tell the patient of a picture.
-Or images lie anywhere, and a csv gives each its class (`tables.py`).
+Files are pictures, DICOM or NIfTI. The level of hospitals may be missing. Folders train, validation and test,
+at the top or in each hospital, define the part. Folders in masks (`masks/gland`, `masks/lesion`) are several
+masks of an image. `patients.csv` (file, patient, and any features) or `cohort.patient_pattern` define the
+patient. Or images are anywhere, and a csv has the class of each (`tables.py`).
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -31,6 +29,15 @@ from silodp.cohorts.catalogue import (
 )
 from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
+from silodp.cohorts.sources.layout import (
+    LAYOUTS,
+    by_part,
+    class_names,
+    has_roles,
+    is_paired,
+    is_role,
+    located,
+)
 from silodp.cohorts.sources.naming import checked_template
 from silodp.cohorts.sources.nifti import NIFTI, is_nifti, measure_nifti, read_nifti
 from silodp.cohorts.sources.pairing import (
@@ -56,15 +63,7 @@ from silodp.cohorts.sources.tables import COLUMNS, PATIENTS, Features, Labels, r
 from silodp.cohorts.sources.walking import Below, files_below
 from silodp.errors import InputError
 
-_PARTS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-_HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
-_NO = re.compile(r"(no|non|not|without) ")
-_NAMED = 8  # so many folders without an image are named
-_LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
+_NAMED = 8  # folders without an image that are named
 
 _Scans = tuple[list[Scan], tuple[str, ...], list[Problem], str]  # names of classes or masks; how matched
 
@@ -83,15 +82,15 @@ class Folder(MaskCohort):
     By default found out from the names."""
 
     def scan(self, root: Path) -> Catalogue:
-        """Looks at names only, and at `patients.csv`."""
+        """Reads names, csv files with classes, and `patients.csv`; no image."""
         pattern = patient_pattern(self)
         if not root.is_dir():
             raise InputError(
-                f"cohort.path = {root}: a file, and cohort.kind = folder reads {_LAYOUTS}; give a folder"
+                f"cohort.path = {root}: a file, and cohort.kind = folder reads {LAYOUTS}; give a folder"
             )
         below = files_below(root)
         names, notes = _images(below, root)
-        labels = None if _has_roles(names) else read_labels(root, below.files, names)
+        labels = None if has_roles(names) else read_labels(root, below.files, names)
         problems = list(below.problems)
         features: Features = {}
         lists: tuple[Path, ...] = ()
@@ -102,9 +101,9 @@ class Folder(MaskCohort):
             if without := len(names) - len(labels.label):
                 notes.append(f"{without:,} images have no class in {lists[0].name} and are left out")
         else:
-            found, outside = _located(names, root)
+            found, outside = located(names, root)
             problems += outside
-            paired = _is_paired(found, root)
+            paired = is_paired(found, root)
             scans, classes, more, how = _of_pairs(root, found, self) if paired else _of_classes(root, found)
         problems += more
         if any(" second mask " in problem.what for problem in more):
@@ -172,7 +171,7 @@ def _measure(scan: Scan) -> Measure:
 
 
 def _mask_numbers(path: Path) -> NDArray[Any]:
-    """(frames, height, width) of the numbers in a mask's file."""
+    """Reads the values of a mask's file, as (frames, height, width)."""
     with at_fault(path):
         if is_nifti(path):
             raise Unreadable("the mask is a volume, its image is not")
@@ -182,12 +181,12 @@ def _mask_numbers(path: Path) -> NDArray[Any]:
 
 
 def _is_dicom(path: Path | str) -> bool:
-    """Of an image that was found: archives give DICOM files any ending, or none."""
+    """Whether an image file is DICOM: archives give these any extension, or none."""
     return not str(path).lower().endswith((*PICTURES, *NIFTI))
 
 
 def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
-    """All files that hold images, and notes on others and on folders without any."""
+    """All image files, and notes on other files and on folders without images."""
     images = [
         name
         for name in below.files
@@ -204,7 +203,7 @@ def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
         there = f"{len(others)} files ({kinds})" if others else "none at all"
         endings = ", ".join((*PICTURES, *DICOM, *NIFTI))
         raise InputError(
-            f"cohort.path = {root}: no image below it, but {there}; a folder cohort has {_LAYOUTS}, "
+            f"cohort.path = {root}: no image below it, but {there}; a folder cohort has {LAYOUTS}, "
             f"with the endings {endings}{below.in_words}"
         )
     notes = [f"{len(others)} files of other kinds were left out ({kinds})"] if others else []
@@ -215,7 +214,7 @@ def _images(below: Below, root: Path) -> tuple[list[str], list[str]]:
 
 
 def _without_images(folders: Sequence[str], images: Sequence[str]) -> list[str]:
-    """Of nested ones the outermost."""
+    """The folders without images, outermost first only."""
     full = {""}
     for folder in set(map(os.path.dirname, images)):
         while folder not in full:
@@ -224,99 +223,24 @@ def _without_images(folders: Sequence[str], images: Sequence[str]) -> list[str]:
     return [folder for folder in folders if folder not in full and os.path.dirname(folder) in full]
 
 
-def _located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem]]:
-    """Takes part and hospital off every path."""
-    found = _by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
-    inner = [each for each in found if len(each.rest) > 1]
-    if any(len(each.rest) > 2 for each in inner) and not any(_is_role(each) for each in inner):
-        hospitals = defaultdict(list)
-        for each in inner:
-            hospitals[each.rest[0]].append(replace(each, hospital=each.rest[0], rest=each.rest[1:]))
-        inner = [each for mine in hospitals.values() for each in _by_part(mine, root)]
-    if not (located := [each for each in inner if len(each.rest) > 1]):
-        raise InputError(
-            f"cohort.path = {root}: {len(names)} images that lie in no folder of a class or of images, such "
-            f"as {names[0]}; a folder cohort has {_LAYOUTS}"
-        )
-    outside = set(names) - {each.name for each in located}
-    return located, [Problem(name, "lies beside the folders of images, in none of them") for name in outside]
-
-
-def _by_part(found: list[Found], root: Path) -> list[Found]:
-    """Takes the part off where the folders are parts, and all of them are."""
-    folders = {each.rest[0] for each in found if len(each.rest) > 1}
-    parts = {folder for folder in folders if folder.lower() in _PARTS}
-    if any(each.part for each in found) or not parts:
-        return found
-    if parts != folders:
-        where = next(each.name for each in found if each.rest[0] in parts)
-        raise InputError(
-            f"cohort.path = {root}: folders of parts ({', '.join(sorted(parts))}) beside others "
-            f"({', '.join(sorted(folders - parts)[:3])}), at {where}; rename or move the ones or the others"
-        )
-    return [
-        replace(each, part=_PARTS[each.rest[0].lower()], rest=each.rest[1:]) if len(each.rest) > 1 else each
-        for each in found
-    ]
-
-
-def _has_roles(names: Sequence[str]) -> bool:
-    """Whether any of the images lies in a folder of masks."""
-    return any(folder.lower() in MASKS for name in names for folder in PurePosixPath(name).parts[:-1])
-
-
-def _is_role(found: Found) -> bool:
-    return found.rest[0].lower() in IMAGES | MASKS
-
-
-def _is_paired(found: Sequence[Found], root: Path) -> bool:
-    """Whether the folders hold images with masks rather than classes."""
-    paired = {each.hospital: each.name for each in found if _is_role(each)}
-    others = [each.name for each in found if each.hospital not in paired]
-    if paired and others:
-        raise InputError(
-            f"cohort.path = {root}: {next(iter(paired.values()))} is in a folder of images or masks, but "
-            f"{others[0]} in one of a class; give all hospitals masks, or all classes"
-        )
-    if not paired:
-        _refuse_too_high(found, root)
-    return bool(paired)
-
-
-def _refuse_too_high(found: Sequence[Found], root: Path) -> None:
-    """Folders of images and of masks that lie so deep that they would be taken for classes, or be lost."""
-    tops = defaultdict(set)
-    for each in found:
-        *folders, _ = PurePosixPath(each.name).parts
-        for depth, folder in enumerate(folders):
-            if folder.lower() in IMAGES | MASKS:
-                tops["/".join(folders[: max(0, depth - 1)])].add(folder.lower() in IMAGES)
-    if above := [top for top, roles in tops.items() if top and len(roles) == 2]:
-        more = f" (and {len(above) - 1} more such folders)" if len(above) > 1 else ""
-        raise InputError(
-            f"cohort.path = {root}: one folder too high: folders of images and of masks would be taken for "
-            f"classes; give cohort.path={root / min(above)}{more}"
-        )
-
-
 def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
-    classes = _class_names({each.rest[0] for each in found}, root)
+    classes = class_names({each.rest[0] for each in found}, root)
     places = {(each.rest[0], each.hospital) for each in found}
     hospitals = {hospital for _, hospital in places}
     if len(hospitals) > 1 and len(places) == len(classes):
         raise InputError(
             f"cohort.path = {root}: no two of the folders {', '.join(sorted(map(str, hospitals))[:3])} have "
-            f"a class in common ({', '.join(classes[:3])}); a folder cohort has {_LAYOUTS}"
+            f"a class in common ({', '.join(classes[:3])}); a folder cohort has {LAYOUTS}"
         )
     number = {name: index for index, name in enumerate(classes)}
     return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, [], ""
 
 
 def _of_table(root: Path, names: Sequence[str], labels: Labels) -> _Scans:
-    """Images with the classes of a csv; hospitals are its own, or else the folders if there are several."""
-    found = _by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
+    """Images with classes from a csv; hospitals are from the csv, else the folders if there are several."""
+    found = by_part([Found(name, PurePosixPath(name).parts) for name in names], root)
     folders = {each.rest[0] for each in found if len(each.rest) > 1}
-    classes = _class_names(set(labels.label.values()), root)
+    classes = class_names(set(labels.label.values()), root)
     number = {name: index for index, name in enumerate(classes)}
     scans = []
     for each in found:
@@ -331,29 +255,13 @@ def _of_table(root: Path, names: Sequence[str], labels: Labels) -> _Scans:
     return scans, classes, list(labels.problems), how
 
 
-def _class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
-    """Alphabetical, or by number; the healthy class first, so that 1 is the disease where there are two."""
-    classes = sorted(names, key=lambda name: (name.zfill(9) if name.isdecimal() else name.casefold(), name))
-    alike = [name for name, count in Counter(name.casefold() for name in classes).items() if count > 1]
-    if alike:
-        raise InputError(
-            f"cohort.path = {root}: folders of classes whose names differ in capitals only "
-            f"({', '.join(alike)}); name them alike"
-        )
-    words = {name: re.sub(r"[\s_-]+", " ", name.casefold()) for name in classes}
-    healthy = [name for name, text in words.items() if text in _HEALTHY or _NO.match(text)]
-    if len(healthy) == 1:
-        classes.sort(key=lambda name: name != healthy[0])
-    return tuple(classes)
-
-
 def _of_pairs(root: Path, found: Sequence[Found], settings: Folder) -> _Scans:
     images = [each for each in found if each.rest[0].lower() in IMAGES]
     masks = [each for each in found if each.rest[0].lower() in MASKS]
     problems = [
         Problem(each.name, f"lies in {each.rest[0]}, a folder neither of images nor of masks")
         for each in found
-        if not _is_role(each)
+        if not is_role(each)
     ]
     nested, kinds = ({each.rest[1] for each in some if len(each.rest) > 2} for some in (images, masks))
     if nested & kinds:  # both are in the same folders, such as those of patients

@@ -1,8 +1,7 @@
-"""What a file from elsewhere may be, and how much it may decode to: decided before anything is allocated.
+"""Limits on files from others: their type, and the size that they decode to, checked before allocation.
 
-A file of a few kilobytes can declare, or unpack to, more than any machine holds. What it decodes to may have
-2^28 numbers (1024 slices of 512 × 512), or 16 for each byte that it takes on the disk if that is more: large
-data come in large files.
+A file of a few kilobytes can declare, or decompress to, more than a machine's memory. A file may decode to
+2^28 numbers (1024 slices of 512 × 512), or to 16 for each byte on disk if that is more.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ NO_FILE = "it is a pipe, a socket or a device, not a file"
 
 
 def refuse_special(path: Path, root: Path | None = None) -> None:
-    """Only plain files are opened, and only those that lie below the root, wherever links lead."""
+    """Refuses special files, sparse files, and files whose links lead out of the root."""
     if root is not None and not is_below(os.path.realpath(path), os.path.realpath(root)):
         raise Unreadable(LEADS_OUT)
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise Unreadable(NO_FILE)
     if found.st_size > 8 * most_numbers(found):
-        raise Unreadable(f"it takes {found.st_size:,} bytes, nearly all of them holes")
+        raise Unreadable(f"it takes {found.st_size:,} bytes, and is a sparse file")
 
 
 def is_below(path: str, root: str) -> bool:
@@ -44,12 +43,12 @@ def refuse_larger(path: Path, shape: Iterable[int]) -> None:
         raise Unreadable(f"it declares {times(lengths)} numbers")
     if math.prod(lengths) > (most := most_numbers(path.stat())):
         raise Unreadable(
-            f"it declares {times(lengths)} numbers; at most {most:,} are taken from a file of its size"
+            f"it declares {times(lengths)} numbers; at most {most:,} are allowed for a file of its size"
         )
 
 
 def most_numbers(found: os.stat_result) -> int:
-    """Numbers that a file may decode to."""
+    """How many numbers a file may decode to."""
     return max(NUMBERS, EXPANSION * min(found.st_size, 512 * found.st_blocks))
 
 

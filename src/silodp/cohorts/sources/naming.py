@@ -1,4 +1,4 @@
-"""Which mask is which image's, by their names: equal, or equal but for what all masks have more or other.
+"""Matches masks with images by name: equal names, or names with common prefixes or suffixes.
 
 `12.png` has `12_seg.png`, `mask_12.png` or `12-Disc-Avg.tif`; `21_training.tif` has `21_manual1.gif`.
 """
@@ -20,12 +20,12 @@ _TEMPLATE = "cohort.mask_name"
 def matched(
     images: Collection[str], masks: Sequence[str], template: str | None = None
 ) -> dict[str, tuple[str, str]]:
-    """For each mask whose image is found, that image and how it was found.
+    """Finds the image of each mask, and how it was found.
 
     Args:
         images: paths without ending, of one hospital and part.
-        masks: likewise.
-        template: a mask's name, {} standing for its image's; others are left out.
+        masks: of the same.
+        template: a mask's name with {} for its image's; other masks are left out.
     """
     if template is not None:
         return _by_template(set(images), masks, template)
@@ -41,7 +41,7 @@ def matched(
 
 
 def checked_template(template: str | None) -> str | None:
-    """`cohort.mask_name`, or why it cannot be used."""
+    """Checks `cohort.mask_name`."""
     if template is not None and template.count("{}") != 1:
         raise InputError(
             f"{_TEMPLATE} = {template}: write {{}} once where the image's name stands, such as {{}}_manual1"
@@ -64,7 +64,7 @@ def _by_template(images: set[str], masks: Sequence[str], template: str) -> dict[
 
 
 def _by_what_masks_have_more(images: Collection[str], masks: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """By a prefix or suffix that two masks or more have beside the names of their images."""
+    """Matches by a prefix or suffix that two or more masks add to the names of their images."""
     known = set(images)
     found: dict[str, tuple[str, str]] = {}
     counts = Counter(more for mask in masks for more, _ in _splits(mask, known))
@@ -81,7 +81,7 @@ def _by_what_masks_have_more(images: Collection[str], masks: Sequence[str]) -> d
 
 
 def _splits(mask: str, images: set[str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Every ((before, after), image) such that before + image + after is the mask's name."""
+    """Yields every ((before, after), image) such that before + image + after is the mask's name."""
     folder, _, name = mask.rpartition("/")
     place = f"{folder}/" if folder else ""
     for cut in range(1, len(name)):
@@ -101,7 +101,7 @@ def _stands_apart(before: str, after: str) -> bool:
 
 
 def _by_what_both_have(images: Collection[str], masks: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """By what is left where all images have one prefix and suffix and all masks another."""
+    """Matches by the rest of names where all images share a prefix and suffix and all masks another one."""
     if len(images) < 2 or len(masks) < 2:
         return {}
     ours, theirs = _common(images), _common(masks)
@@ -111,7 +111,7 @@ def _by_what_both_have(images: Collection[str], masks: Sequence[str]) -> dict[st
 
 
 def _common(paths: Iterable[str]) -> tuple[str, str]:
-    """The prefix and the suffix, of whole words, that all names have."""
+    """The prefix and the suffix, in whole words, that all names share."""
     names = [path.rpartition("/")[2] for path in paths]
     before = _WORD.sub("", _prefix(names))
     after = _WORD.sub("", _prefix([name[len(before) :][::-1] for name in names]))[::-1]

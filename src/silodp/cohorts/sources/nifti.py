@@ -1,7 +1,7 @@
-"""NIfTI volumes as the axial slices that radiologists look at: front up, the patient's right on the left.
+"""NIfTI volumes as axial slices in radiological orientation: anterior up, the patient's right on the left.
 
-Orientation comes from the file's affine (nibabel), so that a volume whose axes are stored in any order gives
-the same pictures. Brightness is scaled once a volume, so that its slices stay comparable.
+Orientation comes from the file's affine (nibabel), so the result does not depend on the order of stored axes.
+Brightness is scaled once for each volume, so that its slices stay comparable.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, va
 
 NIFTI = (".nii.gz", ".nii")
 HEADER = 540  # bytes, of the longer kind
-FURTHEST = 2**26  # bytes between the beginning and the numbers, for whatever others keep there
+FURTHEST = 2**26  # bytes between the start and the voxels, for extensions
 BROKEN = "it is no whole NIfTI file: {}"
-NEAR = 2.0  # voxels by which the corners of two volumes may differ while they show the same place
+NEAR = 2.0  # voxels by which corners of matching volumes may differ
 
 
 def is_nifti(path: Path | str) -> bool:
@@ -35,7 +35,7 @@ def read_nifti(
     with_mask_only: bool = False,
     mask_threshold: float | None = None,
 ) -> Pictures:
-    """The slices of one volume, from the feet upwards.
+    """Reads the slices of one volume, from inferior to superior.
 
     Args:
         scan: its first file is the volume; others are masks. Without any, each slice gets the scan's label.
@@ -53,7 +53,7 @@ def read_nifti(
 
 
 def measure_nifti(path: Path) -> Measure:
-    """The size of its slices, from its header."""
+    """Reads the size of its slices from the header."""
     image, _ = _canonical(path)
     return Measure(image.shape[1], image.shape[0])
 
@@ -99,7 +99,7 @@ def _slices(
 
 
 def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """A volume with its axes to the right, to the front and upwards, and which way they went in the file."""
+    """A volume in canonical orientation (RAS+), and the orientation of its axes in the file."""
     nibabel = _nibabel()
     image = nibabel.squeeze_image(_load(path))  # a fourth axis of one
     if len(image.shape) != 3:
@@ -108,8 +108,10 @@ def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:
 
 
 def _load(path: Path) -> Any:
-    """A volume, its numbers not yet read. Its header is looked at first, and extensions not at all: nibabel's
-    own function would unpack whatever they declare."""
+    """Opens a volume; voxels are not read yet.
+
+    The header is checked first, and extensions are not read: nibabel's own function would decompress them.
+    """
     nibabel = _nibabel()
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         start = file.read(HEADER)
@@ -120,7 +122,7 @@ def _load(path: Path) -> Any:
     header = kind.header_class(start[: kind.header_class.sizeof_hdr])
     refuse_larger(path, map(int, header.get_data_shape()))
     if not 0 <= header.get_data_offset() <= FURTHEST:
-        raise Unreadable(f"its numbers begin at byte {header.get_data_offset():,}, too far behind its header")
+        raise Unreadable(f"its numbers begin at byte {header.get_data_offset():,}, too far after its header")
     return kind(nibabel.arrayproxy.ArrayProxy(path, header), header.get_best_affine(), header)
 
 
@@ -135,19 +137,19 @@ def from_seen(slices: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_volume(path: Path) -> Any:
-    """A volume of three axes as it lies in its file, a nibabel image whose numbers are not read yet."""
+    """A volume of three axes as in its file: a nibabel image whose voxels are not read yet."""
     return _nibabel().squeeze_image(_load(path))
 
 
 def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
-    """(slice, row, column) of the numbers of a volume's mask."""
+    """Reads the (slice, row, column) values of a volume's mask."""
     if not is_nifti(path):
-        raise Unreadable("the mask is no NIfTI volume, its image is one")
+        raise Unreadable("the mask is not a NIfTI volume, but its image is")
     mask, mask_codes = _canonical(path)
     if mask.shape != image.shape:
         raise Unreadable(f"the mask has {times(mask.shape)} voxels, its image {times(image.shape)}")
-    # A mask that lost its position still has the image's order of voxels. One whose axes also go another way
-    # may or may not have been turned: whichever we guess, half of such masks would be mirrored.
+    # A mask without a position still has the image's order of voxels. If its axes also differ, it may or may
+    # not have been reoriented; either guess would mirror some masks.
     if mask_codes != codes and (apart := _apart(mask, image)) > NEAR:
         raise Unreadable(
             f"the mask has the axes {''.join(mask_codes)} and lies {apart:.0f} voxels off, its image "
@@ -157,7 +159,7 @@ def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
 
 
 def _apart(mask: Any, image: Any) -> float:
-    """The longest way between the same corner of two volumes, in voxels of the coarsest axis."""
+    """The largest distance between corresponding corners of two volumes, in voxels of the coarsest axis."""
     affines = _nibabel().affines
     corners = np.array(list(product(*((0, length - 1) for length in image.shape))))
     ways = affines.apply_affine(mask.affine, corners) - affines.apply_affine(image.affine, corners)

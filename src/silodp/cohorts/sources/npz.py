@@ -1,4 +1,4 @@
-"""One NumPy file of many images: `image` with `label` or `mask`, and where known `patient` and `hospital`.
+"""One NumPy file of many images: `image` with `label` or `mask`, and optionally `patient` and `hospital`.
 
 Any other array with one value an image is kept as a feature; `slice` is an image's position in its scan.
 """
@@ -35,7 +35,7 @@ class Npz(MaskSettings):
     kind: Literal["npz"] = "npz"
 
     def scan(self, root: Path) -> Catalogue:
-        """The names and shapes are read here, the pixels later."""
+        """Reads names and shapes; pixels are read later."""
         with open_arrays(root) as arrays:
             names = {name: _present(arrays, name) for name in NAMES}
             if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
@@ -57,7 +57,7 @@ class Npz(MaskSettings):
 
 
 class Arrays(Mapping[str, NDArray[Any]]):
-    """The arrays in an npz file, each read when it is asked for. Members that hold no array are not there."""
+    """The arrays of an npz file, each read when it is accessed; other members are ignored."""
 
     def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
         self._path, self._file = path, file
@@ -78,7 +78,7 @@ class Arrays(Mapping[str, NDArray[Any]]):
         return name in self._members  # without reading it
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and type of an array, read and compared with its size before anything is allocated."""
+        """Shape and dtype of an array, checked against its size before anything is allocated."""
         with self._open(name) as array:
             version = np.lib.format.read_magic(array)
             reading = {
@@ -86,12 +86,12 @@ class Arrays(Mapping[str, NDArray[Any]]):
                 (2, 0): np.lib.format.read_array_header_2_0,
             }
             if version not in reading:
-                raise Unreadable(f"{name} is of a later kind of npy; save it with names in plain letters")
+                raise Unreadable(f"{name} has a newer npy version; save it with field names in ASCII")
             shape, _, dtype = reading[version](array)
             start = array.tell()
         if dtype.hasobject:
             raise Unreadable(
-                f"the array {name} holds Python objects, as pandas gives them, and these are never loaded; "
+                f"the array {name} has Python objects, as from pandas, which are never loaded; "
                 f"save {name}.astype(str), or numbers"
             )
         if any(length < 0 for length in shape):
@@ -110,7 +110,7 @@ class Arrays(Mapping[str, NDArray[Any]]):
         with self._open(name) as array:
             values = np.lib.format.read_array(array, allow_pickle=False)
         if dtype.kind == "U":
-            "".join(values.reshape(-1).tolist()).encode()  # raises where it is no text
+            "".join(values.reshape(-1).tolist()).encode()  # raises if it is not valid text
         return values
 
     def _open(self, name: str) -> IO[bytes]:
@@ -122,7 +122,7 @@ class Arrays(Mapping[str, NDArray[Any]]):
 
 @contextmanager
 def open_arrays(path: Path) -> Iterator[Arrays]:
-    """An npz file; pickled objects in it are refused, for they could run anything."""
+    """Opens an npz file; pickled objects are refused, since they could run code."""
     try:
         with open_plain(path, most=2**62) as plain:
             if plain.read(6) == b"\x93NUMPY":
@@ -141,7 +141,7 @@ def open_arrays(path: Path) -> Iterator[Arrays]:
 
 
 def as_images(array: NDArray[Any]) -> NDArray[Any]:
-    """(n, h, w), (n, c, h, w) or (n, h, w, c) as (n, channels, h, w); numbers that are no bytes as 0…1."""
+    """Converts (n, h, w) or (n, h, w, c) to (n, channels, h, w); all but uint8 is scaled to 0…1."""
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3):
@@ -160,7 +160,7 @@ def as_images(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def numbers_of(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
-    """Labels of any kind as 0, 1, 2, … in the order of their values."""
+    """Numbers labels of any type 0, 1, 2, … in the order of their values."""
     values, numbers = np.unique(labels, return_inverse=True)
     assert tuple(map(str, values.tolist())) == classes
     return numbers.reshape(-1).astype(np.int64)
@@ -208,7 +208,7 @@ def _read(
 
 
 def _text(value: Any) -> str | None:
-    """A name or a number as text; None where nothing is given."""
+    """A name or a number as text; None for a missing one."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -224,7 +224,7 @@ def _part(text: str) -> str:
 def _masks(
     masks: NDArray[Any], images: tuple[int, ...], settings: MaskSettings
 ) -> tuple[NDArray[np.uint8], tuple[frozenset[float], ...]]:
-    """(n, masks, height, width) of 0 and 1, and the values that were there."""
+    """(n, masks, height, width) of 0 and 1, and the original values."""
     if masks.dtype == np.uint8 and masks.shape[-1] * 8 == images[-1] and masks.shape[-2] == images[-2]:
         masks = np.unpackbits(masks, axis=-1)
     if masks.dtype.kind in "if":
@@ -246,7 +246,7 @@ def _is_feature(arrays: Arrays, name: str, names: Mapping[str, str | None], coun
         return False
     try:
         shape, dtype = arrays.header(name)
-    except (Unreadable, ValueError):  # objects, or damaged: nobody asked for it
+    except (Unreadable, ValueError):  # objects, or damaged; it is not needed
         return False
     return shape == (count,) and dtype.kind in "biufU"
 

@@ -1,4 +1,4 @@
-"""Files found below a folder: images with their masks, and the patient in a name or a volume."""
+"""Matches images with their masks, and finds the patient in a path or volume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BESIDE = {"thumbs.db", "desktop.ini"}
 
 @dataclass(frozen=True)
 class Found:
-    """A file, what the folders above it tell, and the rest of its path: a class or a role, then its name."""
+    """A file, the hospital and part from its path, and the rest of the path: class or role, then name."""
 
     name: str
     rest: tuple[str, ...]
@@ -36,13 +36,13 @@ class Found:
 
 
 def without_ending(name: str) -> str:
-    """Without the ending of an image's file. Other dots belong to the name, as in 1.2.840.7."""
+    """A name without the extension of an image file; other dots stay, as in 1.2.840.7."""
     ending = next((each for each in (*NIFTI, *DICOM, *PICTURES) if name.lower().endswith(each)), "")
     return name[: len(name) - len(ending)]
 
 
 def patient_pattern(settings: FolderCohort) -> re.Pattern[str] | None:
-    """`cohort.patient_pattern`, or why it cannot be used."""
+    """Compiles `cohort.patient_pattern`; InputError if it is not valid."""
     if settings.patient_pattern is None:
         return None
     field = f"cohort.patient_pattern = {settings.patient_pattern}"
@@ -57,7 +57,7 @@ def patient_pattern(settings: FolderCohort) -> re.Pattern[str] | None:
 
 
 def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[list[Scan], list[Problem]]:
-    """The scans with the patients that a pattern finds in their names; without one, as they are."""
+    """Sets the patients that a pattern finds in names; scans without one become problems."""
     if pattern is None:
         return scans, []
     found = [(scan, match[1] if (match := pattern.search(scan.name)) else None) for scan in scans]
@@ -67,7 +67,7 @@ def with_pattern(scans: list[Scan], pattern: re.Pattern[str] | None) -> tuple[li
 
 
 def volume_notes(scans: Sequence[Scan], settings: MaskCohort) -> list[str]:
-    """What is done with volumes that their owners may not expect."""
+    """Notes on the treatment of volumes."""
     volumes = [scan for scan in scans if is_nifti(scan.name)]
     notes = []
     if settings.patient_pattern is None and any(map(_is_own_patient, volumes)):
@@ -78,7 +78,7 @@ def volume_notes(scans: Sequence[Scan], settings: MaskCohort) -> list[str]:
 
 
 def _is_own_patient(volume: Scan) -> bool:
-    """Whether nothing but its name tells the patient: no list, no folder."""
+    """Whether a volume's patient is only known from its own name."""
     name = without_ending(volume.name)
     return volume.patient in (name, f"{volume.hospital}/{PurePosixPath(name).name}")
 
@@ -90,12 +90,12 @@ def pair(
     kinds: tuple[str, ...] = (),
     template: str | None = None,
 ) -> tuple[list[Scan], list[Problem], Counter[str]]:
-    """Images with their masks, by name (see `naming.py`), and how often each way of naming them was met.
+    """Matches images with masks by name (see `naming.py`); counts the ways in which names matched.
 
     Args:
-        root: where names begin.
+        root: of all names.
         images: of all hospitals and parts.
-        masks: likewise; an image's is in its own hospital and part.
+        masks: of the same; a mask has its image's hospital and part.
         kinds: folders of masks, from each of which an image needs one; without any, it needs one.
         template: `cohort.mask_name`.
     """
@@ -107,7 +107,7 @@ def pair(
     for mask in masks:
         kind, rest = (mask.rest[1], mask.rest[2:]) if kinds else ("", mask.rest[1:])
         if not rest:
-            problems.append(Problem(mask.name, f"lies beside the folders of masks ({', '.join(kinds)})"))
+            problems.append(Problem(mask.name, f"is beside the folders of masks ({', '.join(kinds)})"))
             continue
         *place, name = _key(mask, rest)
         together[*place, kind].append((name, mask))
@@ -144,7 +144,7 @@ def pair(
 
 
 def _key(found: Found, rest: tuple[str, ...]) -> tuple[str | None, str | None, str]:
-    """What an image and its mask have in common."""
+    """The key that an image and its mask share."""
     return (found.hospital, found.part, without_ending("/".join(rest)))
 
 

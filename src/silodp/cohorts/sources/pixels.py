@@ -1,4 +1,4 @@
-"""Picture files as arrays, and what all readers do to numbers and masks."""
+"""Picture files as arrays, and what all readers do with pixel values and masks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".
 COLOURED = (
     1 << 32
 )  # and above it 24 bits of red, green and blue: a colour in a mask; no file has such a label
-WHOLE = 1e-3  # by which a label may miss its whole number, after some scaling
-MOST_VALUES = 300  # of a mask that are kept: a byte has 256
+WHOLE = 1e-3  # tolerance for labels that were scaled
+MOST_VALUES = 300  # distinct values of a mask that are kept
 
 
 def read_picture(path: Path) -> NDArray[Any]:
-    """(channels, height, width): bytes, or 16-bit grey as floating-point 0…1.
+    """Reads (channels, height, width): uint8, or 16-bit grey as floating-point 0…1.
 
-    Three channels where any pixel has a colour; a grey picture has one, however its file says it.
+    It has three channels if any pixel has a colour, else one, whatever the file's mode is.
     """
     with _opened(path) as file:
         if file.mode.startswith("I;16") or file.mode in ("I", "F"):
@@ -41,7 +41,7 @@ def read_picture(path: Path) -> NDArray[Any]:
 
 
 def measure_picture(path: Path) -> Measure:
-    """From its header, unless only its pixels tell whether they have colours."""
+    """Reads size and channels from the header, and pixels only to find out whether they have colours."""
     with _opened(path, whole=False) as file:
         size = file.height, file.width
         if file.mode in ("1", "L", "LA", "I", "F") or file.mode.startswith("I;16"):
@@ -50,7 +50,7 @@ def measure_picture(path: Path) -> Measure:
 
 
 def read_mask_picture(path: Path) -> NDArray[Any]:
-    """(height, width) of the numbers in a mask's file: a palette's indices, not its colours, but of a GIF."""
+    """Reads the (height, width) values of a mask: of a palette its indices, except for GIF."""
     with _opened(path) as file:
         indexed = file.mode == "P" and file.format != "GIF"  # which has no other way to say grey
         if indexed or file.mode in ("1", "L", "I", "F") or file.mode.startswith("I;16"):
@@ -62,7 +62,7 @@ def read_mask_picture(path: Path) -> NDArray[Any]:
 
 
 def mask_numbers(mask: NDArray[Any]) -> NDArray[Any]:
-    """What a mask's file holds, in whatever type: as whole numbers where all are, or nearly."""
+    """Converts a mask's values to integers, if all are integers up to rounding; refuses NaN and negatives."""
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise Unreadable("the mask has NaN or infinite values")
     if mask.dtype.kind not in "bu" and mask.size and mask.min() < 0:
@@ -76,7 +76,7 @@ def mask_numbers(mask: NDArray[Any]) -> NDArray[Any]:
 
 
 def values_in(mask: NDArray[Any]) -> frozenset[float]:
-    """The different numbers of a mask; of very many the smaller ones and the largest."""
+    """The distinct values of a mask; of very many the smallest and the largest."""
     if mask.dtype.kind in "bui" and mask.size and mask.max() < 2**16:
         found = np.flatnonzero(np.bincount(mask.reshape(-1)))
     else:
@@ -106,7 +106,7 @@ def split_masks(
 
 
 def _brightness(mask: NDArray[Any]) -> NDArray[Any]:
-    """Of a colour the brightest of its three parts."""
+    """The largest component of colours; other values as they are."""
     if mask.dtype.kind == "f" or not mask.size or mask.max() < COLOURED:
         return mask
     brightest = np.maximum(np.maximum(mask >> 16 & 255, mask >> 8 & 255), mask & 255)
@@ -121,14 +121,14 @@ def with_masks(
     *,
     only: bool,
 ) -> Pictures:
-    """Pictures with the masks that other files hold.
+    """Adds masks from other files to pictures.
 
     Args:
         pictures: the images of one scan.
-        masks: (n, height, width) numbers from each file.
-        labels: of a single file, each value a mask of its own.
+        masks: (n, height, width) values of each file.
+        labels: for a single file, the values that become one mask each.
         threshold: see `split_masks`.
-        only: leave out images whose masks are empty.
+        only: whether to leave out images whose masks are empty.
     """
     images = pictures.images
     for mask in masks.values():
@@ -153,7 +153,7 @@ def with_masks(
 
 
 def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDArray[np.float32]:
-    """Numbers of any range as 0…1, by two percentiles of all of them (a picture's, a volume's)."""
+    """Scales values to 0…1 between two percentiles of all of them, as float32."""
     values = numbers.astype(np.float32)
     if not np.isfinite(values).all():
         raise Unreadable("it has NaN or infinite values")
@@ -170,7 +170,7 @@ def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDAr
 
 
 def _percentiles(values: NDArray[np.float32], *wanted: float) -> NDArray[np.float32]:
-    """As MONAI's ScaleIntensityRangePercentiles takes them, to the bit: stores are told by their content."""
+    """Percentiles, to the bit as in MONAI's ScaleIntensityRangePercentiles: stores depend on them."""
     if values.size > 1_000_000:
         found: NDArray[np.float32] = np.percentile(values, np.array(wanted)).astype(np.float32)
         return found
@@ -182,7 +182,7 @@ def _percentiles(values: NDArray[np.float32], *wanted: float) -> NDArray[np.floa
 
 @contextmanager
 def _opened(path: Path, whole: bool = True) -> Iterator[Any]:
-    """A picture with all of its pixels, so that a truncated file is noticed; or only its header."""
+    """Opens a picture; with `whole` all pixels are read, which detects truncated files."""
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -1,4 +1,4 @@
-"""Prostate MRI of several sites, in the two forms in which it is passed on.
+"""Prostate MRI of several sites, in the two layouts in which it is distributed.
 
 - NIfTI volumes, one folder a site: `SITE/Case00.nii.gz` with `SITE/Case00_segmentation.nii.gz`, or equal
   names in `SITE/Image` and `SITE/Mask`.
@@ -56,7 +56,7 @@ class Prostate(MaskCohort):
     with_mask_only: bool = True
 
     def scan(self, root: Path) -> Catalogue:
-        """Looks at names and lists only. Where there are lists, they say what belongs to the cohort."""
+        """Reads names and lists only. Where there are lists, they define the cohort."""
         pattern = patient_pattern(self)
         if not root.is_dir():
             raise InputError(f"cohort.path = {root}: a file, not a folder; {_WANTED}")
@@ -99,7 +99,7 @@ def _read(scan: Scan, settings: MaskCohort) -> Pictures:
 
 
 def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], list[str]]:
-    """Pairs of an image and its segmentation, within each site, and a note on folders without any."""
+    """Matches images with segmentations within each site; a note on folders without any."""
     names = below.ending_in(*NIFTI)
     images: list[Found] = []
     masks: list[Found] = []
@@ -108,7 +108,7 @@ def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], 
         site, *folders, file = PurePosixPath(name).parts if "/" in name else ("", name)
         folder = folders[0].lower() if folders else ""
         if not site:
-            problems.append(Problem(name, "lies beside the folders of sites, in none of them"))
+            problems.append(Problem(name, "is beside the folders of sites, in none of them"))
         elif len(folders) > 1 or folder not in {"", *IMAGES, *MASKS}:
             problems.append(
                 Problem(name, f"lies in {'/'.join(folders)}, where neither images nor masks are read")
@@ -130,12 +130,12 @@ def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], 
 
 
 def _named(scan: Scan) -> Scan:
-    """With the volume as the patient, whichever folder of its site it lies in."""
+    """The scan with its volume as the patient, whichever folder of the site it is in."""
     return replace(scan, patient=f"{scan.hospital}/{without_ending(PurePosixPath(scan.name).name)}")
 
 
 def _lists(root: Path, below: Below) -> tuple[dict[Path, Mapping[str, Any]], list[str]]:
-    """The lists in the root and in the folders directly below, and notes on those that are not used."""
+    """Reads the lists in the root and in its folders; notes on those that are not used."""
     found: dict[Path, Mapping[str, Any]] = {}
     for name in below.ending_in(".json"):
         path = root / name
@@ -147,7 +147,7 @@ def _lists(root: Path, below: Below) -> tuple[dict[Path, Mapping[str, Any]], lis
             content = read_json(path)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"cohort.path = {path}: cannot be read as JSON ({error}); mend or remove it"
+                f"cohort.path = {path}: cannot be read as JSON ({error}); correct or remove it"
             ) from None
         if isinstance(content, dict) and not LISTS.keys().isdisjoint(content):
             found[path] = content
@@ -206,7 +206,7 @@ def _from_lists(root: Path, lists: Mapping[Path, Mapping[str, Any]]) -> tuple[li
 
 
 def _case(image: PurePosixPath, site: str) -> str:
-    """The folder of a patient's slices; a volume that lies in no such folder is a patient itself."""
+    """The folder of a patient's slices; a volume that is in no such folder is a patient itself."""
     folder = image.parent.name
     if is_nifti(image.name) and folder.lower() in {"", site.lower(), *IMAGES}:
         return without_ending(image.name)
@@ -214,5 +214,5 @@ def _case(image: PurePosixPath, site: str) -> str:
 
 
 def _find(bases: Sequence[Path], name: str) -> Path:
-    """A listed file: below the root, beside its list, or in a folder of the root that holds the images."""
+    """Finds a listed file: below the root, beside its list, or in a folder of the root."""
     return next((base / name for base in bases if os.path.isfile(base / name)), bases[0] / name)

@@ -1,11 +1,11 @@
-"""csv files beside images: who each shows (`patients.csv`), and which class it has."""
+"""csv files with patients (`patients.csv`) or classes of images."""
 
 from __future__ import annotations
 
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
@@ -30,12 +30,12 @@ Features = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Labels:
-    """What csv files say of images, by path.
+    """The content of csv files with classes, by path of the image.
 
     Attributes:
-        tables: the files.
+        tables: the csv files.
         label, patient, hospital: of each image that they name; the latter two where they have such a column.
-        features: what further columns tell.
+        features: further columns.
         problems: rows that cannot be used.
     """
 
@@ -48,7 +48,7 @@ class Labels:
 
 
 def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labels | None:
-    """The classes that csv files in the root or in a folder of it give to images; None where none does.
+    """Reads classes from csv files in the root or its folders; None if there are none.
 
     Args:
         root: of the cohort.
@@ -60,8 +60,7 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
         if name.lower().endswith(".csv") and name.count("/") <= 1 and PurePosixPath(name).name != PATIENTS:
             columns, rows = read_table(root / name)
             known = {column.strip().lower(): column for column in columns if column}
-            named = next((known[each] for each in NAMES if each in known), None)
-            classed = next((known[each] for each in CLASSES if each in known), None)
+            named, classed = _column(known, NAMES), _column(known, CLASSES)
             if named and classed:
                 tables[name] = (known, named, classed, rows)
     if not tables:
@@ -71,10 +70,7 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
     problems = []
     places = _places(images)
     for table, (known, named, classed, rows) in tables.items():
-        who = {
-            what: next((known[each] for each in each_of if each in known), None)
-            for what, each_of in WHO.items()
-        }
+        who = {what: _column(known, names) for what, names in WHO.items()}
         own = {named, classed, *who.values()}
         for row in rows:
             said, label = _clean(row[named]), _clean(row[classed])
@@ -86,11 +82,20 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
             for what, column in who.items():
                 if column and (text := _clean(row[column])):
                     found[what][image] = text
-            more = {column: text for column, text in row.items() if column and column not in own and text}
-            features[image] = {column: value_of(text) for column, text in more.items()}
+            features[image] = _features(row, own)
     return Labels(
         tuple(root / table for table in tables), **found, features=features, problems=tuple(problems)
     )
+
+
+def _column(known: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """The first of these columns that a table has, as the table writes it."""
+    return next((known[name] for name in names if name in known), None)
+
+
+def _features(row: Mapping[str, Any], own: Collection[str | None]) -> dict[str, Any]:
+    """What a row says in other columns than `own`."""
+    return {column: value_of(text) for column, text in row.items() if column and column not in own and text}
 
 
 def _unused(table: str, said: str, image: str | None, label: str) -> Problem:
@@ -102,7 +107,7 @@ def _unused(table: str, said: str, image: str | None, label: str) -> Problem:
 
 
 def _places(images: Sequence[str]) -> dict[str, str | None]:
-    """Images by every name that a table may give them; None where that is not one image alone."""
+    """Images by every name that a table may use; None for a name of several images."""
     places: dict[str, str | None] = {}
     for image in images:
         path = PurePosixPath(image)
@@ -118,7 +123,7 @@ def _find(said: str, folder: str, places: Mapping[str, str | None]) -> str | Non
 def with_patients(
     path: Path, scans: Sequence[Scan], needed: bool
 ) -> tuple[list[Scan], Features, list[Problem]]:
-    """The scans with the patients of `patients.csv`, and what further columns tell of them."""
+    """Adds the patients of `patients.csv` to scans; returns further columns and problems, too."""
     columns, rows = read_table(path)
     if missing := [column for column in COLUMNS if column not in columns]:
         there = ", ".join(columns) or "none"
@@ -135,8 +140,7 @@ def with_patients(
         if not os.path.isfile(path.parent / name):  # a Path's own function raises where a folder is closed
             problems.append(Problem(name, f"is in {path.name}, but there is no such file"))
         patients[name] = (row["patient"] or "").strip()
-        more = {column: text for column, text in row.items() if column not in (None, *COLUMNS) and text}
-        features[name] = {column: value_of(text) for column, text in more.items()}
+        features[name] = _features(row, COLUMNS)
     if needed:
         lacking = [scan for scan in scans if not patients.get(scan.name)]
         problems += [Problem(scan.name, f"has no patient in {path.name}") for scan in lacking]
@@ -145,7 +149,7 @@ def with_patients(
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a csv file; a row that is too short has None."""
+    """Reads columns and rows of a csv file; missing values are None."""
     try:
         with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -155,7 +159,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def value_of(text: Any) -> float | str:
-    """A number where it is one."""
+    """The text as a number if it is a finite one."""
     try:
         number = float(text)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What lies below a folder, seen in one walk; nothing is opened, and links out of it are not followed."""
+"""Lists the files below a folder; no file is opened, and links that lead out are not followed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from silodp.cohorts.catalogue import Problem
 from silodp.cohorts.sources.limits import LEADS_OUT, NO_FILE, is_below
 from silodp.errors import InputError
 
-LINKS = 10_000  # to folders that are followed; folders linked with each other have ways without number
+LINKS = 10_000  # links to folders that are followed; folders that link to each other have endless paths
 
 _walked: ContextVar[dict[Path, Below] | None] = ContextVar("walked", default=None)
 
 
 @dataclass(frozen=True)
 class Below:
-    """Paths relative to a folder, in their order.
+    """The files and folders below a folder, as sorted relative paths.
 
     Attributes:
         files: all that are visible, also below links that stay inside.
-        folders: those that could be entered.
-        problems: folders that could not, links that lead out, and what is no file.
-        links: where those that stay inside really lead, each with its own path before.
+        folders: those that could be read.
+        problems: unreadable folders, links that lead out, and special files.
+        links: pairs of a link's path and its target, for links that stay inside.
     """
 
     files: tuple[str, ...]
@@ -38,7 +38,7 @@ class Below:
     links: tuple[tuple[str, str], ...] = ()
 
     def ending_in(self, *endings: str) -> list[str]:
-        """The files whose names end in one of these, such as ".csv" or ".nii.gz", in capitals or not."""
+        """The files with these extensions, such as ".csv" or ".nii.gz"; case is ignored."""
         last = {"." + ending.rpartition(".")[2] for ending in endings}
         names = (name for one in last for name in self._by_ending.get(one, ()))
         return sorted(name for name in names if name.lower().endswith(endings))
@@ -59,13 +59,13 @@ class Below:
 
     @property
     def in_words(self) -> str:
-        """The first problems, to end an error with, for they may be why nothing else was found."""
+        """The first problems as the end of an error, since they may be its cause."""
         return "".join(f"; {problem}" for problem in self.problems[:3])
 
 
 @contextmanager
 def one_walk() -> Iterator[None]:
-    """Inside, a folder is walked through once, however many kinds of cohort look at it."""
+    """Caches listings for the block, so that several kinds of cohort list a folder once."""
     if _walked.get() is not None:
         yield
         return
@@ -77,7 +77,7 @@ def one_walk() -> Iterator[None]:
 
 
 def files_below(root: Path) -> Below:
-    """One walk that asks the disk for names and kinds only: the whole of RSNA-ICH has 750,000 files."""
+    """Lists files with their names and types only: all of RSNA-ICH has 750,000 files."""
     known = _walked.get()
     if known is None:
         return _walk(root)
@@ -102,7 +102,7 @@ def _walk(root: Path) -> Below:
         try:
             plain, others = _listed(root / below)
         except OSError as error:
-            problems.append(Problem(below or ".", f"the folder cannot be entered ({error.strerror})"))
+            problems.append(Problem(below or ".", f"the folder cannot be read ({error.strerror})"))
             continue
         folders.append(below)
         files += [prefix + name for name in plain]
@@ -120,7 +120,7 @@ def _walk(root: Path) -> Below:
                 followed += entry.is_symlink()
                 waiting.append((name, (*trail, place)))
         if followed > LINKS:
-            raise InputError(f"cohort.path = {root}: links between its folders lead on and on; remove them")
+            raise InputError(f"cohort.path = {root}: links between its folders are endless; remove them")
     if problems and not files:
         raise InputError(
             f"cohort.path = {root}: no file below it can be seen; {'; '.join(map(str, problems))}"
@@ -131,7 +131,7 @@ def _walk(root: Path) -> Below:
 
 
 def stamp(path: Path) -> list[str | int] | None:
-    """By what a change of a file is noticed, without opening it; None where it is gone."""
+    """Path, size and times of a file, which change with it; None if it does not exist."""
     place = str(path)
     try:
         found = os.stat(place)
@@ -142,7 +142,7 @@ def stamp(path: Path) -> list[str | int] | None:
 
 
 def _listed(folder: Path) -> tuple[list[str], list[os.DirEntry[str]]]:
-    """The visible names of a folder that are plain files', nearly all of them; and what must be looked at."""
+    """Names of plain files in a folder, and entries that need a closer check; hidden ones are skipped."""
     plain, others = [], []
     with os.scandir(folder) as listing:
         for entry in listing:
@@ -157,7 +157,7 @@ def _listed(folder: Path) -> tuple[list[str], list[os.DirEntry[str]]]:
 
 
 def _unfit(entry: os.DirEntry[str], inside: bool) -> str | None:
-    """Why something in a folder is not even opened."""
+    """Why an entry cannot be used; None if it can."""
     if not inside:
         return LEADS_OUT
     try:

@@ -1,5 +1,5 @@
-"""Flower as a carrier of bytes between hospitals and coordinator.
+"""Flower as a transport of bytes between hospitals and coordinator.
 
-`link` is a hospital's end, `grid` the coordinator's, `superlink` and `proxy` what stands between them. All
-that is used of Flower's inside is imported in `internals`.
+`link` is a hospital's end, `grid` the coordinator's, `superlink` and `proxy` are between them. All of
+Flower's internals that are used are imported in `internals`.
 """

@@ -1,8 +1,8 @@
-"""The coordinator's end: a run of Flower without an app, whose messages are ours.
+"""The coordinator's end: a run of Flower without an app, which carries silodp's messages.
 
 Flower would start a process for the server's part of an app. Here the coordinator takes that task itself,
-with the SuperLink's secret, and works on it from its own process. The app that Flower insists on holds no
-code, and nobody unpacks it.
+with the SuperLink's secret, and works on it from its own process. The app that Flower requires contains no
+code and is never unpacked.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GridSettings:
-    """Where the coordinator's SuperLink is, and what may come from it.
+    """The coordinator's SuperLink, and limits on what it delivers.
 
     Attributes:
         address: host:port of the SuperLink, on loopback.
         ca: certificate of the CA that signed the SuperLink's.
         secret: file of the SuperLink's executor secret.
-        poll: seconds between two questions for replies.
-        download: seconds for the pieces of a reply once it was announced.
-        largest: bytes of a reply.
-        ttl: seconds after which the SuperLink throws an unanswered message away. With a round's deadline a
-            hospital that was away is not handed plans that nobody waits for.
+        poll: seconds between two requests for replies.
+        download: seconds for the pieces of a reply after it was announced.
+        largest: most bytes of a reply.
+        ttl: seconds after which the SuperLink deletes an unanswered message. With a round's deadline, a
+            hospital that was disconnected does not receive outdated plans.
     """
 
     address: str
@@ -66,18 +66,18 @@ class _Run:
 class FlowerTransport:
     """Carries bytes over a SuperLink; a `Transport`.
 
-    Hospitals are known by the public keys of their nodes alone. One thread keeps the task alive and asks for
-    replies; each reply is downloaded in a thread of its own, so that a hospital that announces a reply and
-    never sends it holds up nobody. When the SuperLink or the task is gone, what is outstanding is delivered
-    with a problem, and a new run is begun as soon as there is a SuperLink again.
+    Hospitals are identified by the public keys of their nodes only. One thread keeps the task alive and asks
+    for replies; each reply is downloaded in a thread of its own, so that a hospital that announces a reply
+    and never sends it delays no other. When the SuperLink or the task is gone, outstanding messages are
+    delivered with a problem, and a new run is started as soon as there is a SuperLink again.
     """
 
     def __init__(self, settings: GridSettings, roster: Mapping[str, str]) -> None:
-        """Begins to connect, and does not wait for it.
+        """Starts to connect, without waiting.
 
         Args:
-            settings: where.
-            roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+            settings: of the connection.
+            roster: public key of each hospital's node by its name, in OpenSSH's format.
         """
         self._settings = settings
         self._names = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
@@ -90,11 +90,11 @@ class FlowerTransport:
                 f"{settings.secret}: cannot be read ({error.strerror}); see deploy init"
             ) from None
         wire.tls_context(settings.ca)
-        self.problem = "not connected yet"  # why nobody is connected; empty while all is well
+        self.problem = "not connected yet"  # why there is no connection; empty while there is one
         self._lock = threading.Lock()
         self._run: _Run | None = None
-        self._waiting: set[str] = set()  # tickets that somebody waits for
-        self._asked: set[str] = set()  # ids of messages whose replies are asked for, forgotten ones too
+        self._waiting: set[str] = set()  # tickets that are waited for
+        self._asked: set[str] = set()  # ids of messages without a reply yet, forgotten ones included
         self._arrived: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="flower transport", daemon=True)
@@ -153,12 +153,12 @@ class FlowerTransport:
                     return delivery
 
     def forget(self, ticket: str) -> None:
-        """No longer waited for: when the reply comes, the SuperLink is told to throw it away."""
+        """Stops waiting for a reply; when it comes, it is dropped."""
         with self._lock:
             self._waiting.discard(ticket)
 
     def close(self) -> None:
-        """Ends the run; late replies are refused by the SuperLink."""
+        """Ends the run; the SuperLink refuses late replies."""
         self._closed.set()
         self._thread.join(2 * wire.REQUEST_TIMEOUT)
         with self._lock:
@@ -192,13 +192,13 @@ class FlowerTransport:
             self._closed.wait(self._settings.poll)
 
     def _begin(self) -> _Run:
-        """Submits a run and takes its task."""
+        """Submits a run and acquires its task."""
         where = self._settings.address, self._settings.ca
         control = wire.control_client(*where)
         executor = wire.executor_client(*where, self._secret)
         wanted = flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
         try:
-            # First what others left; and with a wrong secret no run is submitted that nobody could take.
+            # First tasks that others left; this also fails with a wrong secret before a run is submitted.
             while (taken := executor.AcquireTask(wanted)).token:
                 self._refuse(wire.task_client(*where, taken.token), taken.task.run_id)
             answer = control.StartRun(wire.start_run_request())
@@ -207,17 +207,17 @@ class FlowerTransport:
             while (taken := executor.AcquireTask(wanted)).token:
                 client = wire.task_client(*where, taken.token)
                 if taken.task.run_id == answer.run_id:
-                    client.PullTaskInput(flower.PullTaskInputRequest())  # with an app, which stays as it is
+                    client.PullTaskInput(flower.PullTaskInputRequest())  # includes the app, which is not used
                     return _Run(answer.run_id, client)
                 self._refuse(client, taken.task.run_id)
-            raise wire.Garbled("the run's task was not to be had: is there another coordinator?")
+            raise wire.Garbled("the run's task is taken: is there another coordinator?")
         finally:
             control.close()
             executor.close()
 
     def _refuse(self, client: Any, run_id: int) -> None:
-        """A run that somebody else submitted, or one that a killed coordinator left."""
-        log.warning("run %d is not ours: it is ended, and its app is not looked at", run_id)
+        """Ends a run that somebody else submitted, or that a killed coordinator left."""
+        log.warning("run %d is not this coordinator's; it is ended, and its app is not opened", run_id)
         with suppress(Exception):
             client.PushTaskOutput(
                 flower.PushTaskOutputRequest(
@@ -227,7 +227,7 @@ class FlowerTransport:
         client.close()
 
     def _failed(self, run: _Run | None, error: Exception) -> None:
-        """Says what went wrong; where it will not pass by waiting, the run is over."""
+        """Records an error; unless it is temporary, the run is over."""
         reason = printable(wire.reason_of(error), one_line=True)
         lasting = isinstance(error, wire.Garbled) or wire.status_of(error) not in (None, 502, 503, 504)
         with self._lock:
@@ -245,7 +245,7 @@ class FlowerTransport:
     # --- messages ------------------------------------------------------------------------------------
 
     def _online(self, run: _Run) -> dict[str, int]:
-        """Numbers of the nodes that are online and in the roster, by hospital."""
+        """Ids of the nodes that are online and in the roster, by hospital."""
         nodes = run.client.GetNodes(flower.GetNodesRequest()).nodes
         self.problem = ""
         return {
@@ -262,7 +262,7 @@ class FlowerTransport:
         return wire.push(message, announce, run.client, run.node)
 
     def _collect(self, run: _Run) -> None:
-        """Asks for replies; a thread downloads each that has come."""
+        """Asks for replies; each is downloaded in a thread."""
         with self._lock:
             asked = list(self._asked)
         if not asked:
@@ -278,7 +278,7 @@ class FlowerTransport:
             threading.Thread(target=self._take, args=(run, ticket, head, tree, wanted), daemon=True).start()
 
     def _take(self, run: _Run, ticket: str, head: Any, tree: Any, wanted: bool) -> None:
-        """Downloads a reply, or throws it away, and tells the SuperLink that it need not keep it."""
+        """Downloads a reply, unless it is no longer wanted, and lets the SuperLink delete it."""
         content, problem = None, ""
         if head.has_error():
             problem = printable(head.error.reason, one_line=True)[:200] or "the hospital could not answer"

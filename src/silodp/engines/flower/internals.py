@@ -1,10 +1,12 @@
-"""All that silodp uses of Flower's inside: names, and nothing else.
+"""All names that silodp uses from Flower's internals.
 
-Flower promises nothing about them from one version to the next, so the version is pinned and
-`tests/engines/flower/test_contract.py` checks each. Flower's own loops are not among them: its Fleet
-connection, its `HttpGrid` and its retries raise SIGINT or end the process on a 401, and wait without end for
-a SuperLink that is gone. Used are its HTTP clients, its signatures and its form of a message.
+Flower does not guarantee them between versions, so the version is pinned and
+`tests/engines/flower/test_contract.py` checks each. Flower's own loops are not used: its Fleet connection,
+its `HttpGrid` and its retries raise SIGINT or end the process on a 401, and wait for ever for a SuperLink
+that is gone. Used are its HTTP clients, its signatures and its message format.
 """
+
+# ruff: noqa: F401  the names are for other modules
 
 from __future__ import annotations
 
@@ -58,65 +60,7 @@ try:
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 except ImportError as error:
     raise InputError(
-        f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
+        f"this needs Flower, which is not installed ({error}); pip install 'silodp[flower]'"
     ) from None
 
 VERSION = "1.41.0"
-
-__all__ = [
-    "HEARTBEAT_MIN_INTERVAL",
-    "HEARTBEAT_PATIENCE",
-    "SUPERLINK_NODE_ID",
-    "AcquireTaskRequest",
-    "ActivateNodeRequest",
-    "Array",
-    "ArrayChunk",
-    "ArrayRecord",
-    "ConfirmMessageReceivedRequest",
-    "ControlHttpClient",
-    "DeactivateNodeRequest",
-    "Error",
-    "Fab",
-    "FleetHttpClient",
-    "GetNodesRequest",
-    "ListNodesRequest",
-    "Message",
-    "Metadata",
-    "Node",
-    "NodeAuthHttpInterceptor",
-    "ObjectUnavailableError",
-    "PullAppMessagesRequest",
-    "PullMessagesRequest",
-    "PullObjectRequest",
-    "PullTaskInputRequest",
-    "PushAppMessagesRequest",
-    "PushMessagesRequest",
-    "PushObjectRequest",
-    "PushTaskOutputRequest",
-    "RecordDict",
-    "RegisterNodeRequest",
-    "RuntimeHttpClient",
-    "RuntimeTokenHttpInterceptor",
-    "SendNodeHeartbeatRequest",
-    "SendTaskHeartbeatRequest",
-    "StartRunRequest",
-    "SubStatus",
-    "SuperExecAuthHttpInterceptor",
-    "TaskType",
-    "build_fab_from_files",
-    "fab_to_proto",
-    "get_all_nested_objects",
-    "get_object_body",
-    "get_object_head_values_from_object_content",
-    "get_object_tree",
-    "httpx",
-    "iterate_object_tree",
-    "make_message",
-    "message_from_proto",
-    "message_to_proto",
-    "no_object_id_recompute",
-    "public_key_to_bytes",
-    "pull_objects",
-    "push_objects",
-    "remove_content_from_message",
-]

@@ -1,8 +1,8 @@
-"""A hospital's end: a Fleet client of Flower that carries bytes and runs nothing.
+"""A hospital's end: a Fleet client of Flower that carries bytes and runs no code.
 
-It never asks for an app, unpacks none and opens no port. Whatever the coordinator sends, all that happens
-here is `handle(bytes) -> bytes`. Flower's own node is not used: it would fetch code and run it beside the
-node's key.
+It never requests or unpacks an app, and opens no port. Whatever the coordinator sends is only passed to
+`handle(bytes) -> bytes`. Flower's own node is not used, since it would download code and run it with access
+to the node's key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
 from silodp.errors import printable
 
-HEARTBEAT = float(flower.HEARTBEAT_MIN_INTERVAL)  # seconds; silent for twice as long, a node is offline
+HEARTBEAT = float(
+    flower.HEARTBEAT_MIN_INTERVAL
+)  # seconds; after twice as long without one, a node is offline
 LONGEST_BACKOFF = 5.0  # seconds
 
 _HINTS = {
-    412: " (the key is not registered, or the SuperLink has not noticed yet that this node had gone)",
-    401: " (the SuperLink does not know this node; a clock that is 5 s ahead is refused, too)",
-    403: " (the proxy lets nobody through here: is it the coordinator's address?)",
+    412: " (the key is not registered, or the SuperLink has not noticed yet that this node had disconnected)",
+    401: " (the SuperLink does not know this node, or the clock is more than 5 s ahead)",
+    403: " (the proxy refuses this path: is it the coordinator's address?)",
 }
 
 log = logging.getLogger(__name__)
@@ -37,16 +39,16 @@ Handle = Callable[[bytes], bytes]
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Where a link connects to, and as whom.
+    """The address and the identity of a link.
 
     Attributes:
         address: host:port of the coordinator's proxy.
         ca: certificate of the CA that signed the server's.
         key: file of the node's private key, P-384 in OpenSSH's format.
-        poll: seconds between two questions for messages.
-        site_patience: seconds for which a message is kept while `handle` raises OSError, which says that
-            the site is not there.
-        largest: bytes of a message.
+        poll: seconds between two requests for messages.
+        site_patience: seconds for which a message is kept while `handle` raises OSError, which means that the
+            site is not running.
+        largest: most bytes of a message.
     """
 
     address: str
@@ -58,13 +60,12 @@ class LinkSettings:
 
 
 def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> None:
-    """Connects, and passes each message to `handle` and its answer back, until `stop` is set. Blocks.
+    """Connects, passes each message to `handle`, and sends its answer, until `stop` is set. Blocks.
 
-    Whatever happens to the connection or the SuperLink, it is logged and tried again. When `stop` is set
-    the node is signed off, so that it may join again at once; after a kill the SuperLink refuses the same
-    key for up to 20 s, until it has noticed, and the link keeps trying. Where `handle` raises OSError the
-    site is not there, and the message is tried again; any other exception is answered with a sentence that
-    says nothing of it.
+    Errors of the connection or the SuperLink are logged, and it connects again. When `stop` is set the node
+    is deactivated, so that it can connect again at once; after a kill the SuperLink refuses the same key for
+    up to 20 s, and the link keeps trying. If `handle` raises OSError, the site is not running, and the
+    message is tried again; for any other exception, the answer is a fixed sentence.
 
     Raises:
         InputError: the key or the CA certificate cannot be read.
@@ -79,7 +80,7 @@ def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> N
             pause = 0.5
             log.info("connected to %s", settings.address)
             _Session(settings, handle, stop, client, node_id).run()
-        except Exception as error:  # whatever Flower or the network raises, a hospital comes back
+        except Exception as error:  # whatever Flower or the network raises, it connects again
             log.warning(
                 "%s: %s%s", settings.address, _line(error), _HINTS.get(wire.status_of(error) or 0, "")
             )
@@ -100,7 +101,7 @@ def _join(client: Any, key: Any) -> int:
 
 
 class _Session:
-    """One connection, from joining to leaving."""
+    """One connection, from activation to deactivation."""
 
     def __init__(
         self, settings: LinkSettings, handle: Handle, stop: threading.Event, client: Any, node_id: int
@@ -110,7 +111,7 @@ class _Session:
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until `stop` is set, or the SuperLink no longer knows this node (raises)."""
+        """Runs until `stop` is set; raises if the SuperLink no longer knows this node."""
         heart = threading.Thread(target=self._beat, daemon=True)
         heart.start()
         try:
@@ -129,7 +130,7 @@ class _Session:
                 self._client.DeactivateNode(flower.DeactivateNodeRequest(node_id=self._node.node_id))
 
     def _beat(self) -> None:
-        """Goes on while `handle` works for an hour. The next pull finds out about what goes wrong here."""
+        """Sends heartbeats, also during a long `handle`; errors show in the next pull."""
         request = flower.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
         while not self._over.wait(HEARTBEAT / 2):
             with suppress(Exception):
@@ -152,9 +153,9 @@ class _Session:
         else:
             reply = wire.reply_to(head, *self._answer(question))
         if self._stop.is_set() and not reply.has_content():
-            return  # leaving: the coordinator asks again
-        # Flower hands a message out once, confirmed or not: to confirm only frees the SuperLink's memory. So
-        # it comes after the answer, and a link that dies before it has lost nothing that could be kept.
+            return  # stopping; the coordinator asks again
+        # Flower delivers a message once, confirmed or not, and a confirmation only frees the SuperLink's
+        # memory; so it is sent after the answer.
         self._send(reply)
         with suppress(Exception):
             self._client.ConfirmMessageReceived(
@@ -164,7 +165,7 @@ class _Session:
             )
 
     def _answer(self, question: bytes) -> tuple[bytes | None, str]:
-        """The site's bytes, or a sentence in their place."""
+        """The site's answer, or None and a sentence."""
         deadline = time.monotonic() + self._settings.site_patience
         waiting = False
         while True:
@@ -182,7 +183,7 @@ class _Session:
                 return None, "the site failed"
 
     def _unless_stopped(self, question: bytes) -> bytes:
-        """`handle` may work for an hour; a link that is told to stop leaves it alone and signs off."""
+        """Calls `handle` in a thread, so that a link that is told to stop need not wait for it."""
         done: Future[bytes] = Future()
 
         def work() -> None:
@@ -199,7 +200,7 @@ class _Session:
 
     def _send(self, reply: Any) -> None:
         def announce(head: Any, tree: Any) -> Any:
-            # Without the seconds that the site took, which Flower's own node would send along.
+            # Without the site's computing time, which Flower's own node would send.
             return self._client.PushMessages(
                 flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
             )
@@ -209,11 +210,11 @@ class _Session:
         except Exception as error:
             if wire.status_of(error) == 401:
                 raise
-            # 403: the run is over. The coordinator has gone on without this answer, or asks again.
+            # 403: the run is over. The coordinator has continued without this answer, or asks again.
             log.warning("an answer was not taken: %s", _line(error))
 
     def _retrying(self, request: Callable[[], Any]) -> Any:
-        """Rides out a proxy or SuperLink that is gone for a while; raises what will not pass by waiting."""
+        """Repeats a request while the proxy or SuperLink is unavailable; raises errors that are permanent."""
         pause = 0.5
         while True:
             try:

@@ -1,11 +1,11 @@
-"""Flower's simulation runtime as a carrier of bytes: hospitals are its nodes, Ray's actors answer for them.
+"""Flower's simulation runtime as a transport: hospitals are its nodes, and Ray's actors answer for them.
 
-The process that trains stays as it is; Flower and Ray live in a process group of their own, which ends with
-it, killed or not. Which actor answers for which hospital is Flower's choice, and another one every time.
+Flower and Ray run in a process group of their own, which ends with the training process, also when that is
+killed. Flower chooses which actor answers for which hospital, differently each time.
 
-Ray listens on all interfaces of the machine, and whoever reaches an open Ray runs code on it. A Ray that is
-started here asks everyone for a token that only its own processes know; one that was there before
-(RAY_ADDRESS) is as its owner has set it up.
+Ray listens on all interfaces of the machine, and everybody who reaches an open Ray can run code on it. A Ray
+that is started here requires a token that only its own processes know; an existing one (RAY_ADDRESS) is as
+its owner has configured it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from silodp.engines.flower.supervisor import flower_environment
 from silodp.engines.transport import Delivery, Unreachable
 from silodp.errors import InputError
 from silodp.files import private_open
@@ -40,13 +41,13 @@ _GOODBYE = 10.0  # seconds for Ray to end by itself
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """What a simulation is started with.
+    """Settings of a simulation.
 
     Attributes:
-        hospitals: by name; each is a node.
+        hospitals: their names; each is a node.
         handler: `module:function`, from bytes to bytes, called in an actor.
-        cpus: of an actor, and so how many of them fit on a machine.
-        gpus: of an actor; a half lets two share one.
+        cpus: of an actor, which limits how many run on a machine.
+        gpus: of an actor; 0.5 lets two share one.
     """
 
     hospitals: tuple[str, ...]
@@ -56,16 +57,16 @@ class SimulationSettings:
 
 
 def refuse_without_ray() -> None:
-    """Flower and Ray are an extra; neither is imported here."""
+    """Refuses to run without Flower and Ray, which are optional; neither is imported."""
     for name in ("flwr", "ray"):
         if find_spec(name) is None:
             raise InputError(
-                f"--engine flower: {name} is needed for this and is not here; pip install 'silodp[flower]'"
+                f"--engine flower: this needs {name}, which is not installed; pip install 'silodp[flower]'"
             )
 
 
 def refuse_unreachable_ray() -> None:
-    """Ray itself would try for a quarter of an hour."""
+    """Refuses a RAY_ADDRESS that does not answer; Ray itself would try for 15 minutes."""
     address = ray_address()
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
@@ -74,13 +75,13 @@ def refuse_unreachable_ray() -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"RAY_ADDRESS = {address}: nobody answers there ({error}); start the cluster with "
+            f"RAY_ADDRESS = {address}: it does not answer ({error}); start the cluster with "
             f"`ray start --head --port {port}`, or unset RAY_ADDRESS"
         ) from None
 
 
 def ray_address() -> str:
-    """Of the cluster that RAY_ADDRESS names; empty: Ray is started on this machine."""
+    """RAY_ADDRESS, the address of a cluster; empty: Ray is started on this machine."""
     return os.environ.get("RAY_ADDRESS", "")
 
 
@@ -97,11 +98,11 @@ class Simulation:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs it, which leads the group of all others."""
+        """Process id of the simulation, which is also that of its process group."""
         return self._process.pid if self._process else None
 
     def connected(self) -> frozenset[str]:
-        """All of them, whether or not it has started."""
+        """All hospitals, whether or not the simulation has started."""
         return frozenset(self._nodes)
 
     def send(self, hospital: str, message: bytes) -> str:
@@ -140,9 +141,9 @@ class Simulation:
         self._forgotten.add(ticket)
 
     def close(self) -> None:
-        """Ends Flower and the Ray that it started, with every process that they made."""
+        """Ends Flower and the Ray that it started, with all their processes."""
         if self._connection is not None:
-            self._connection.close()  # the other side sees it, and lets go of Ray
+            self._connection.close()  # the other side then shuts Ray down
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GOODBYE)
@@ -169,7 +170,7 @@ class Simulation:
         return self._connection
 
     def _given(self, folder: Path) -> dict[str, Any]:
-        """The settings of the other process."""
+        """Settings for the process of the simulation."""
         settings = self._settings
         ray: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
         if not ray_address():
@@ -182,26 +183,22 @@ class Simulation:
         }  # fmt: skip
 
     def _ended(self, why: str) -> Unreachable:
-        """What to raise; everything is gone."""
+        """Closes the simulation, and returns the exception to raise."""
         if not why and self._folder is not None:
             said = (self._folder / "log").read_text(errors="replace").split("\n")
             why = next((line for line in reversed(said) if line.strip()), "it said nothing")
         self.close()
         settings = self._settings
         return Unreachable(
-            f"Flower's simulation has ended ({why[:500]}); a hospital asks for {settings.cpus} CPUs "
+            f"Flower's simulation has ended ({why[:500]}); a hospital needs {settings.cpus} CPUs "
             f"(threads) and {settings.gpus:g} GPUs (--gpus), which some machine of Ray must have"
         )
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Flower's files in our folder, nothing sent home, our own modules, and a lock on a new Ray."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    lock = {} if ray_address() else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return kept | lock | {
-        "FLWR_HOME": str(folder / "flower"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    """The environment for Flower and Ray: no telemetry, this process's modules, and a token for a new Ray."""
+    token = {} if ray_address() else {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return flower_environment(folder) | token | {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),

@@ -1,8 +1,8 @@
-"""The process in which Flower's simulation runs: it is the driver of Ray, and the leader of a group.
+"""The process of Flower's simulation: the driver of Ray, and the leader of a process group.
 
-Its ServerApp carries bytes between the process that trains and Flower's Grid; its ClientApp, in an actor of
-Ray, hands them to a function that is named by `module:function`. Neither knows what they mean. When the
-process that trains is gone, for whatever reason, the connection ends and with it every process of the group.
+Its ServerApp carries bytes between the training process and Flower's Grid; its ClientApp, in an actor of Ray,
+passes them to the function `module:function`. Neither interprets them. When the training process ends, for
+whatever reason, the connection closes, and all processes of the group are killed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     """`python -c … DESCRIPTOR SETTINGS`: runs until the connection ends."""
     connection, settings = Connection(int(sys.argv[1])), json.loads(sys.argv[2])
     outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-    # A thread of its own sends: who reads must never wait for the other side to read.
+    # A thread of its own sends, so that reading never waits for the other side to read.
     sender = threading.Thread(target=_send_all, args=(connection, outgoing), daemon=True)
     sender.start()
     try:
@@ -47,7 +47,7 @@ def main() -> None:
     outgoing.put(None)
     sender.join(10)
     shutil.rmtree(settings["folder"], ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)  # Ray leaves helpers behind for a minute, or for good
+    os.killpg(0, signal.SIGKILL)  # Ray leaves helper processes behind
 
 
 def _run(settings: dict[str, Any], connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
@@ -70,8 +70,8 @@ def _run(settings: dict[str, Any], connection: Connection, outgoing: SimpleQueue
 def _relay(
     grid: flower.Grid, count: int, connection: Connection, outgoing: SimpleQueue[bytes | None]
 ) -> None:
-    """Messages out and replies back, until the other side closes."""
-    while len(nodes := sorted(grid.get_node_ids())) < count:  # they come a moment after the grid
+    """Passes messages on and replies back, until the other side closes the connection."""
+    while len(nodes := sorted(grid.get_node_ids())) < count:  # nodes appear shortly after the grid
         time.sleep(_PAUSE)
     tickets: dict[str, int] = {}  # by Flower's number of the message
     while True:
@@ -93,7 +93,7 @@ def _relay(
 
 
 def _in_short(reason: str) -> str:
-    """Flower's reason is `<class 'package.Kind'>:<'text'>`, and Ray's text of a dead actor has a page."""
+    """Shortens Flower's reason, `<class 'package.Kind'>:<'text'>`; for a dead actor that is a page."""
     found = re.match(r"<class '[\w.]*?(\w+)'>", reason)
     if found and found[1].startswith("Actor"):
         return f"its actor ended ({found[1]})"
@@ -107,7 +107,7 @@ def _send_all(connection: Connection, outgoing: SimpleQueue[bytes | None]) -> No
 
 
 def answer_in_actor(handler: str, message: flower.Message, context: flower.Context) -> flower.Message:
-    """In an actor of Ray: the handler's bytes to the message's."""
+    """Answers a message with the handler's bytes; runs in an actor of Ray."""
     return flower.Message(_record(_loaded(handler)(_bytes(message))), reply_to=message)
 
 

@@ -1,8 +1,10 @@
-"""All that silodp uses of Flower's simulation runtime: importing it takes seconds, for Ray comes with it.
+"""All names that silodp uses from Flower's simulation runtime; importing them takes seconds, because of Ray.
 
 `run_simulation` is deprecated in favour of `flwr run`; the version is pinned, and `flwr run` ends in the same
 runtime after starting a SuperLink on loopback, to which every user of the machine may submit code.
 """
+
+# ruff: noqa: F401  the names are for other modules
 
 from __future__ import annotations
 
@@ -15,17 +17,5 @@ try:
     from flwr.simulation import run_simulation
 except ImportError as error:
     raise InputError(
-        f"Flower is needed for this and is not here ({error}); pip install 'silodp[flower]'"
+        f"this needs Flower, which is not installed ({error}); pip install 'silodp[flower]'"
     ) from None
-
-__all__ = [
-    "Array",
-    "ArrayRecord",
-    "ClientApp",
-    "Context",
-    "Grid",
-    "Message",
-    "RecordDict",
-    "ServerApp",
-    "run_simulation",
-]

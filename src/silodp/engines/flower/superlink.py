@@ -1,8 +1,8 @@
-"""The coordinator's SuperLink: on loopback, with TLS, and nobody's code.
+"""The coordinator's SuperLink: on loopback, with TLS, and without any app's code.
 
-Whoever reaches its port with the CA certificate may submit apps and register keys: Flower asks for no more.
-So it listens on loopback alone, and `proxy` lets hospitals through to what they need. Its process isolation
-means that it starts no app itself; its secret, that only who knows it can take a task.
+Everybody who reaches its port and has the CA certificate may submit apps and register keys. So it listens on
+loopback only, and `proxy` exposes what hospitals need. With process isolation it starts no app itself, and
+only those who know its secret can take a task.
 
 Its state is in memory. With a database a round of small messages took about twice as long, one of 31 MB up
 to half as long again (benchmarks/deploy_round.py --database), and it buys nothing: no run of Flower can be
@@ -19,20 +19,20 @@ from pathlib import Path
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.supervisor import Program, Supervisor
+from silodp.engines.flower.supervisor import Program, Supervisor, flower_environment
 from silodp.errors import InputError
 from silodp.files import private_folder
 
 
 @dataclass(frozen=True)
 class SuperLinkSettings:
-    """What a SuperLink is started with.
+    """Settings of a SuperLink.
 
     Attributes:
         port: on 127.0.0.1.
         ca: certificate of the CA; the server's certificate must name 127.0.0.1, and localhost for nginx.
         certificate, key: of the server.
-        secret: file that holds the executor's secret, any bytes, for its owner alone.
+        secret: file with the executor's secret, any bytes, readable by its owner only.
         folder: for its log and Flower's own files.
         database: a file of SQLite; None: in memory.
     """
@@ -51,18 +51,19 @@ class SuperLinkSettings:
 
 
 def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervisor:
-    """A SuperLink to `start` and `stop`, which knows the hospitals' node keys whenever it is up.
+    """Makes a supervisor for a SuperLink that registers the hospitals' node keys after each start.
 
     Args:
-        settings: with what.
-        roster: public key of each hospital's node by its name, PEM or a line of OpenSSH.
+        settings: of the SuperLink.
+        roster: public key of each hospital's node by its name, in OpenSSH's format.
     """
     keys = {name: wire.public_key_bytes(name, key) for name, key in roster.items()}
     folder = settings.folder.absolute()
     for path in (settings.ca, settings.certificate, settings.key, settings.secret):
         if not path.is_file():
-            raise InputError(f"{path}: not there; make the coordinator's folder with deploy init")
+            raise InputError(f"{path}: missing; make the coordinator's folder with deploy init")
     private_folder(folder)
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return Supervisor(
         Program(
             name="SuperLink",
@@ -71,13 +72,13 @@ def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervi
             listens=settings.address,
             ready=lambda: _healthy(settings),
             after_start=lambda: register(settings.address, settings.ca, keys),
-            environment=_environment(folder),
+            environment=flower_environment(folder) | {"PATH": os.pathsep.join(programs)},
         )
     )
 
 
 def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
-    """Makes node keys known to a SuperLink; one that it knows already stays as it is."""
+    """Registers node keys that a SuperLink does not know yet."""
     client = wire.control_client(address, ca)
     try:
         known = {bytes(node.public_key) for node in client.ListNodes(flower.ListNodesRequest()).nodes_info}
@@ -89,7 +90,7 @@ def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
 
 
 def online(address: str, ca: Path, roster: Mapping[str, str]) -> frozenset[str]:
-    """Names of the hospitals whose nodes are connected now, by their keys; OSError: nobody answers."""
+    """Names of the hospitals whose nodes are connected; OSError if the SuperLink does not answer."""
     keys = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
     client = wire.control_client(address, ca)
     try:
@@ -113,17 +114,6 @@ def _command(settings: SuperLinkSettings) -> list[str]:
         "--disable-runtime-dependency-installation",
     ]  # fmt: skip
     return words + (["--database", str(settings.database.absolute())] if settings.database else [])
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Flower's files in our folder, nothing sent home, and this interpreter's programs first on PATH."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    return kept | {
-        "FLWR_HOME": str(folder / "flower"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-    }
 
 
 def _healthy(settings: SuperLinkSettings) -> bool:

@@ -1,4 +1,4 @@
-"""A program that is kept running: started, awaited, begun again when it dies, stopped."""
+"""Keeps a program running: starts it, waits until it is ready, restarts it when it dies, stops it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from silodp.errors import InputError
 from silodp.files import private_open
 
-LONGEST_BACKOFF = 10.0  # seconds between two starts of a program that keeps dying
+LONGEST_BACKOFF = 10.0  # seconds between two starts, at most
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +33,16 @@ os.execvpe(sys.argv[2], sys.argv[2:], os.environ)
 
 @dataclass(frozen=True)
 class Program:
-    """What is kept running.
+    """A program to keep running.
 
     Attributes:
         name: for the log.
-        command: its words; the first is looked up on PATH.
-        log_file: where its output goes, for its owner alone.
-        listens: host:port of its own; while somebody else has it, the program is not started.
-        ready: whether it serves; asked again and again after a start, and may raise.
-        after_start: done each time it has become ready, before it counts as up.
-        environment: of the program, whole.
+        command: its arguments; the first is looked up on PATH.
+        log_file: for its output; mode 0600.
+        listens: its host:port; while another program has it, this one is not started.
+        ready: whether it is ready; called repeatedly after a start, and may raise.
+        after_start: called each time it has become ready, before it counts as up.
+        environment: of the program.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the program, while it is up."""
+        """Process id of the program while it is up."""
         return self._process.pid if self._process and self._up.is_set() else None
 
     def start(self, timeout: float = 120.0) -> None:
@@ -102,7 +102,7 @@ class Supervisor:
             self._thread.join(timeout)
 
     def _keep(self) -> None:
-        # All starts are in this thread: the program ends with it.
+        # All starts are in this thread, since the program ends with it.
         pause = 0.2
         while not self._stop.is_set():
             process = self._begin()
@@ -124,7 +124,7 @@ class Supervisor:
             self._process.terminate()
 
     def _end_children(self) -> None:
-        """nginx's workers outlive a killed master, and keep its port."""
+        """Kills the group of a program that has ended: nginx's workers would keep its port."""
         if self._process and self._process.poll() is not None:
             with suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ class Supervisor:
     def _begin(self) -> subprocess.Popen[bytes] | None:
         program, self.problem = self._program, ""
         if program.listens and answers(program.listens):
-            self.problem = f"{program.listens} is taken by another program; stop it, or give another port"
+            self.problem = f"{program.listens} is used by another program; stop it, or give another port"
             return None
         self.starts += 1
         try:
@@ -159,9 +159,19 @@ class Supervisor:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody on this machine listens at host:port."""
+    """Whether a program on this machine listens at host:port."""
     host, port = address.rsplit(":", 1)
     reached = {"0.0.0.0": "127.0.0.1", "*": "127.0.0.1", "[::]": "::1"}.get(host, host.strip("[]"))
     with suppress(OSError), socket.create_connection((reached, int(port)), timeout=1):
         return True
     return False
+
+
+def flower_environment(folder: Path) -> dict[str, str]:
+    """The environment of a program of Flower: its files in `folder`, no telemetry, no other settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    return kept | {
+        "FLWR_HOME": str(folder / "flower"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    }

@@ -1,4 +1,4 @@
-"""Flower's clients and messages as silodp uses them: bytes in, bytes out."""
+"""Flower's clients and messages, as silodp uses them to carry bytes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -22,7 +23,7 @@ from silodp.errors import InputError
 LARGEST = 2**31 - 1  # bytes of one message
 REQUEST_TIMEOUT = 30.0  # seconds for one HTTP request, of which the largest carries 5 MiB
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-_FRAMING = 2**20  # bytes of Flower's own in a message's pieces
+_FRAMING = 2**20  # bytes that Flower adds to a message's pieces
 _MESSAGE_TYPE = "query"  # Flower admits train, evaluate and query; it means nothing here
 
 
@@ -30,7 +31,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log five reques
 
 
 class Garbled(Exception):
-    """What came over Flower is not a message of ours."""
+    """What came over Flower is not a message of this transport."""
 
 
 # --- clients -----------------------------------------------------------------------------------------
@@ -48,13 +49,13 @@ def control_client(address: str, ca: Path) -> Any:
 
 
 def executor_client(address: str, ca: Path, secret: bytes) -> Any:
-    """May take tasks of the SuperLink, since it knows the secret."""
+    """A client that can acquire tasks of the SuperLink, with its secret."""
     signing = flower.SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=[_ACQUIRE])
     return _client(flower.RuntimeHttpClient, address, ca, [signing])
 
 
 def task_client(address: str, ca: Path, token: str) -> Any:
-    """Works on the task that the token was given for."""
+    """A client for the task of a token."""
     return _client(flower.RuntimeHttpClient, address, ca, [flower.RuntimeTokenHttpInterceptor(token=token)])
 
 
@@ -62,7 +63,7 @@ def _client(kind: Any, address: str, ca: Path, interceptors: list[Any]) -> Any:
     context = tls_context(ca)
     client = kind(f"https://{address}", interceptors=interceptors, verify=context, timeout=REQUEST_TIMEOUT)
     client.close()
-    # Flower's own follows redirects, and asks the environment for a proxy even on the way to loopback.
+    # Flower's own follows redirects, and uses a proxy of the environment even for loopback.
     client._client = flower.httpx.Client(
         verify=context, timeout=REQUEST_TIMEOUT, trust_env=not _is_loopback(address)
     )
@@ -70,11 +71,11 @@ def _client(kind: Any, address: str, ca: Path, interceptors: list[Any]) -> Any:
 
 
 def tls_context(ca: Path) -> ssl.SSLContext:
-    """Trusts servers with a certificate of this CA, and no others."""
+    """A context that trusts only servers with a certificate of this CA."""
     try:
         return ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"{ca}: no CA certificate ({error}); give the ca.crt of the kit") from None
+        raise InputError(f"{ca}: not a CA certificate ({error}); give the ca.crt of the kit") from None
 
 
 def _is_loopback(address: str) -> bool:
@@ -88,7 +89,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def reason_of(error: Exception) -> str:
-    """One line that says what happened to a request."""
+    """One line about an error of a request."""
     if isinstance(error, flower.httpx.HTTPStatusError):
         return f"HTTP {error.response.status_code} {error.response.text[:200]}".strip()
     return f"{type(error).__name__} {error}".strip()
@@ -98,23 +99,23 @@ def reason_of(error: Exception) -> str:
 
 
 def load_private_key(path: Path) -> Any:
-    """A node's key: elliptic curve P-384, in OpenSSH's format, without a passphrase."""
+    """Reads a node's private key: P-384, in OpenSSH's format, without a passphrase."""
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: no node key ({error}); make one with ssh-keygen -t ecdsa -b 384") from None
+        raise InputError(
+            f"{path}: not a node key ({error}); make one with ssh-keygen -t ecdsa -b 384"
+        ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp384r1":
         raise InputError(f"{path}: not a P-384 key; make one with ssh-keygen -t ecdsa -b 384")
     return key
 
 
 def public_key_bytes(hospital: str, key: str) -> bytes:
-    """A public key as Flower compares it, from a line of OpenSSH or a PEM block."""
-    text = key.strip().encode()
+    """A node's public key as Flower compares it, from its line in OpenSSH's format."""
     try:
-        pem = text.startswith(b"-----BEGIN")
-        loaded = serialization.load_pem_public_key(text) if pem else serialization.load_ssh_public_key(text)
-    except ValueError:
+        loaded = serialization.load_ssh_public_key(key.strip().encode())
+    except (ValueError, UnsupportedAlgorithm):
         loaded = None
     if not isinstance(loaded, ec.EllipticCurvePublicKey):
         raise InputError(
@@ -136,7 +137,7 @@ def to_node(content: bytes, run_id: int, node_id: int, ttl: float) -> Any:
 
 
 def reply_to(message: Any, content: bytes | None, problem: str = "") -> Any:
-    """A node's reply to a message: bytes, or why there are none."""
+    """A node's reply to a message: bytes, or a problem."""
     if content is not None:
         return flower.Message(_as_record(content), reply_to=message)
     return flower.Message(flower.Error(code=2, reason=problem), reply_to=message)
@@ -188,10 +189,10 @@ def pull(
 ) -> bytes:
     """Downloads a message's pieces and puts its bytes together.
 
-    A sender may announce pieces and never send them: they are waited for `seconds`, or until `give_up`.
+    A sender may announce pieces and never send them: it waits for `seconds`, or until `give_up` is set.
 
     Raises:
-        Garbled: not one array, or more than `largest` bytes: a sender may list one piece a million times.
+        Garbled: it is not one array, or has more than `largest` bytes, possibly by repeating a piece.
     """
     got = 0
 
@@ -204,13 +205,13 @@ def pull(
             raise Garbled("a piece of the message is gone")
         if not answer.object_available:
             raise flower.ObjectUnavailableError(object_id)
-        got += len(answer.object_content)  # two threads may add at once: a limit need not be exact
+        got += len(answer.object_content)  # two threads may add at once; the limit need not be exact
         if got > largest + _FRAMING:
             raise Garbled(f"more than {largest:,} bytes")
         return bytes(answer.object_content)
 
     ids = list(dict.fromkeys(part.object_id for part in flower.iterate_object_tree(tree)))
-    # A message is announced before its pieces are there; Flower's own pauses of seconds would add up.
+    # Pieces arrive after the announcement; Flower's default pauses of seconds would add up.
     contents = flower.pull_objects(
         ids, download, max_time=seconds, max_tries_per_object=None, initial_backoff=0.1, backoff_cap=0.5
     )
@@ -238,7 +239,7 @@ def joined(contents: Mapping[str, bytes], largest: int) -> bytes:
 
 # --- the coordinator's run ---------------------------------------------------------------------------
 
-# Names modules that exist nowhere: whoever ran this app would get an ImportError.
+# It names modules that do not exist, so running this app raises an ImportError.
 _EMPTY_APP = b"""[project]
 name = "silodp"
 version = "0"
@@ -254,7 +255,7 @@ clientapp = "silodp_carries_no_code:client"
 
 
 def start_run_request() -> Any:
-    """Asks for a run of an app that holds no code."""
+    """A request to start a run of an app without code."""
     content = _empty_app()
     app = flower.Fab(hashlib.sha256(content).hexdigest(), content, {})
     return flower.StartRunRequest(fab=flower.fab_to_proto(app))

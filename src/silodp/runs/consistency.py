@@ -1,29 +1,30 @@
-"""What the other files of a run know of its releases, held against its ledger.
+"""Checks a run's other files against its ledger.
 
-A hash chain cannot see that its end is missing. The checkpoint, metrics.jsonl, summary.json and the model
-come after releases, so each of them shows a ledger that has lost some. A folder that was rolled back as a
-whole looks as it did then: only a hash or a signed statement kept elsewhere (`signing.py`) shows that.
+A hash chain does not show that its end is missing. The checkpoint, metrics.jsonl, summary.json and the model
+are written after releases, so each of them shows that a ledger has lost some. Only a hash or a signed
+statement kept elsewhere (`signing.py`) shows that the whole folder was rolled back.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silodp.files import sha256
 from silodp.privacy.events import Event
 from silodp.runs.folder import CheckpointFacts, RunFolder, but_for_rounds
 from silodp.runs.schema import RoundRecord, Summary
 
 
 @dataclass(frozen=True)
-class Traces:
-    """What a run's files say, but for the ledger.
+class RunFiles:
+    """The content of a run's files, except for the ledger.
 
     Attributes:
         experiment: experiment.toml as it is.
-        metrics: a line a round.
+        metrics: a record for each round.
+        checkpoint: None where there is none.
         model: SHA-256 of model.safetensors; empty before a run has ended.
         summary: summary.json; None before a run has ended.
     """
@@ -35,26 +36,21 @@ class Traces:
     summary: Summary | None
 
 
-def read_traces(folder: Path) -> Traces:
-    """To be read BEFORE the ledger. What is written last is read first: a run at work is in no conflict."""
+def read_run_files(folder: Path) -> RunFiles:
+    """Reads the files, last written first, BEFORE the ledger is read: a running run has no conflicts then."""
     way_out = "restore the file, or remove it and resume the run to have it written again"
     summary = RunFolder(folder).summary(way_out)
     model = folder / "model.safetensors"
     digest = sha256(model) if model.exists() else ""
     checkpoint = RunFolder(folder).checkpoint_facts()
     metrics = RunFolder(folder).metrics()
-    return Traces(
+    return RunFiles(
         (folder / "experiment.toml").read_text(encoding="utf-8"), metrics, checkpoint, digest, summary
     )
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
-    """Everything in which the files contradict a ledger of these events, whose lines carry these hashes."""
+def conflicts(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+    """All contradictions between the files and a ledger with these events and hashes."""
     return [
         *_of_the_checkpoint(traces, chains),
         *_of_the_metrics(traces.metrics, events, chains),
@@ -62,7 +58,7 @@ def conflicts(traces: Traces, events: Sequence[Event], chains: Sequence[str]) ->
     ]
 
 
-def _of_the_checkpoint(traces: Traces, chains: Sequence[str]) -> list[str]:
+def _of_the_checkpoint(traces: RunFiles, chains: Sequence[str]) -> list[str]:
     found, problems = traces.checkpoint, []
     if found is None:
         return []
@@ -95,8 +91,8 @@ def _of_the_metrics(
     return problems
 
 
-def _of_the_end(traces: Traces, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
-    """A run that has ended releases nothing more, so its summary has the ledger's very last hash."""
+def _of_the_end(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+    """A finished run releases nothing more, so its summary has the ledger's last hash."""
     summary, problems = traces.summary, []
     head = chains[-1] if chains else ""
     if summary is not None:

@@ -13,7 +13,7 @@ from PIL import Image
 from silodp.cohorts import cache as cached
 from silodp.cohorts.inspection import inspect, recognise
 from silodp.cohorts.loading import look, read_store
-from silodp.cohorts.sources import rsna_ich
+from silodp.cohorts.sources import rsna_ich, rsna_labels
 from silodp.cohorts.sources.rsna_ich import RsnaIch
 from silodp.errors import InputError
 
@@ -80,7 +80,7 @@ def test_the_second_look_finds_the_same_and_opens_no_list(
 ) -> None:
     first = look(settings)
     assert len(first.scans) == 6
-    monkeypatch.setattr(rsna_ich, "open_plain", None)  # whatever would open one fails
+    monkeypatch.setattr(rsna_labels, "open_plain", None)  # whatever would open one fails
     second = look(settings)
     assert scans == [settings.root]
     assert without_reader(second) == without_reader(first)

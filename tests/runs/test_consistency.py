@@ -79,7 +79,7 @@ def test_a_finished_run_that_lost_files_is_never_started_over(
     folder = laid_out(tmp_path / "run", {name: c for name, c in whole.items() if name not in lost})
     refusal = resumes_unchanged_or_refuses(folder)
     if "checkpoint.pt" in lost:
-        assert "its checkpoint is gone" in refusal
+        assert "its checkpoint is missing" in refusal
     elif "ledger.jsonl" in lost:
         assert "the ledger is missing" in refusal
     else:

@@ -1,4 +1,4 @@
-"""The last answer of a site, on its disk before it leaves: the same request gets the same bytes again."""
+"""The last answer of a site, stored before it is sent: a repeated request gets the same bytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from silodp.files import parse_json, read_plain, to_json, write_atomically
 
 
 @dataclass(frozen=True)
-class Answered:
-    """The last round that was answered: one file, written whole."""
+class LastAnswer:
+    """The last round that was answered, the digest of its request, and the sealed reply."""
 
     round: int
     request: str
@@ -22,7 +22,7 @@ class Answered:
         write_atomically(path, header + b"\n" + self.reply)
 
     @classmethod
-    def read(cls, path: Path) -> Answered | None:
+    def read(cls, path: Path) -> LastAnswer | None:
         if not path.exists():
             return None
         header, _, reply = read_plain(path).partition(b"\n")

@@ -1,14 +1,12 @@
-"""What a look at very many files found, remembered in the cache: of RSNA-ICH it takes half a minute to find.
+"""The results of scanning very many files, cached: of RSNA-ICH a scan takes half a minute.
 
-A kind that knows what decides its `scan` says so (`FileCohort.decided_by`): names, and the sizes and times of
-the lists that it reads. As long as these and its own settings are the same, so is what the scan finds: it
-knows nothing of how images are dealt out or kept. Whether an image was changed is another matter: `store.py`
-compares the size and times of each.
+A kind may say what its `scan` depends on (`FileCohort.decided_by`): names, and the sizes and times of the
+lists that it reads. As long as these and its own settings are the same, the cached result is used. Whether an
+image was changed is checked by `store.py`, by its size and times.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +19,9 @@ from silodp import __version__
 from silodp.cohorts.catalogue import Catalogue, Problem, Scan
 from silodp.cohorts.kinds import FileCohort
 from silodp.errors import InputError
-from silodp.files import private_folder, read_plain, write_atomically
+from silodp.files import key_of, private_folder, read_plain, write_atomically
 
-FORMAT = 1  # one more whenever the same names and lists would give another catalogue
+FORMAT = 1  # raised when the same names and lists would give another catalogue
 
 
 class _Look(BaseModel):
@@ -41,15 +39,15 @@ class _Look(BaseModel):
     lists: list[str]
 
 
-def remembered(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]) -> Catalogue:
-    """What `look` finds, or found when the same decided it."""
+def cached_scan(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]) -> Catalogue:
+    """Returns what `look` finds, from the cache if nothing that it depends on has changed."""
     decided_by = settings.decided_by(settings.root)
     if decided_by is None:
         return look()
     folder = settings.root if settings.root.is_dir() else settings.root.parent
     asked = settings.model_dump(mode="json", exclude=FileCohort.model_fields.keys() - {"kind", "seed"})
-    place = cache / "looks" / f"{_digest([str(settings.root.absolute()), asked])}.json"
-    key = _digest([FORMAT, __version__, decided_by])
+    place = cache / "looks" / f"{key_of([str(settings.root.absolute()), asked])}.json"
+    key = key_of([FORMAT, __version__, decided_by])
     try:
         found = _Look.model_validate_json(read_plain(place))
         if found.decided_by == key:
@@ -57,15 +55,11 @@ def remembered(settings: FileCohort, cache: Path, look: Callable[[], Catalogue])
     except (OSError, ValidationError):
         pass  # new, or damaged
     catalogue = look()
-    with suppress(OSError, InputError):  # whoever decodes into the cache will say what is wrong with it
+    with suppress(OSError, InputError):  # decoding into the cache reports what is wrong with it
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         private_folder(place.parent)
         write_atomically(place, json.dumps(_as_dict(catalogue, key)).encode())
     return catalogue
-
-
-def _digest(facts: Any) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 
 def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
