@@ -90,6 +90,11 @@ def pytest_collection(session: pytest.Session) -> None:
     gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits comes first, for one process of the tests, while the others compute."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported by now stays: the garbage collector need not look at a million objects again."""
     gc.enable()

@@ -22,6 +22,7 @@ from silodp.privacy.ledger import read_ledger
 from silodp.runs.statement import read_statement
 
 pytest.importorskip("flwr")
+pytestmark = pytest.mark.waits
 NAMES = ("hospital-01", "hospital-02")  # as the synthetic cohort calls its first two
 DATA = {"kind": "synthetic-mri", "hospitals": 2, "slices": 48, "image_size": 32}
 ASKED = ("rounds=4", "cohort.image_size=32", "local.batch_size=4", "privacy.delta=0.01")

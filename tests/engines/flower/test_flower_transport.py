@@ -24,6 +24,8 @@ from silodp.engines.flower.superlink import online
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
