@@ -97,8 +97,11 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits comes first, for one process of the tests, while the others compute."""
-    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+    """What waits comes first, for one process of the tests, while the others compute; then the studies.
+
+    Those share their runs, and a process without work takes over the end of another's, not the beginning.
+    """
+    items.sort(key=lambda item: (item.get_closest_marker("waits") is None, "studies" not in item.path.parts))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
