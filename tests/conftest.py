@@ -177,7 +177,7 @@ def experiment() -> Experiment:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium; see `browser.Browser`."""
     from browser import started  # takes a moment to import, and few tests need it
