@@ -133,7 +133,7 @@ def _one_trial_of_each_form() -> Iterator[None]:
             return tried(trainer, examples)
         trained = tuple(value.requires_grad for value in module.parameters())
         settings = type(trainer.settings), str(trainer.settings), trainer.sample_level is None
-        images = examples.images.shape[1:], examples.images.dtype, trainer.device
+        images = examples.images.shape, examples.images.dtype, trainer.device
         form = str(module), trained, settings, trainer.task, images
         if form not in known:
             known[form] = tried(trainer, examples)
@@ -195,10 +195,9 @@ def command_line(
     """
     from silodp.cli import main
 
-    made_once = mock.patch("typer.main.get_command", _commands_of)
     said, complained, root, code = io.StringIO(), io.StringIO(), logging.getLogger(), 0
     with (
-        made_once,
+        mock.patch("typer.main.get_command", _commands_of),
         mock.patch.object(sys, "argv", ["silodp", *map(str, arguments)]),
         mock.patch.object(root, "handlers", []),  # pytest's; the command line installs its own
         mock.patch.dict(os.environ, environment),
