@@ -33,7 +33,7 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.installed-dev programs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 2 --dist worksteal && wait $$types
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n 3 --dist worksteal && wait $$types
 
 # The documentation as pages that open from disk: site/index.html.
 docs: .venv/.installed-dev

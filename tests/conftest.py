@@ -5,6 +5,7 @@ a tolerance derived from its variance, so it must hold with any of them.
 """
 
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -28,8 +29,13 @@ import hypothesis.core
 import numpy as np
 import pytest
 import torch
+import typer
+from typer.main import get_command
 
 from silodp import Cohort, Experiment
+from silodp.cohorts.cohort import Examples
+from silodp.local import stacked
+from silodp.local.trainer import LocalTrainer
 
 torch.set_num_threads(1)
 
@@ -90,6 +96,14 @@ def pytest_collection(session: pytest.Session) -> None:
     gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What waits comes first, for one process of the tests, while the others compute; then the studies.
+
+    Those share their runs, and a process without work takes over the end of another's, not the beginning.
+    """
+    items.sort(key=lambda item: (item.get_closest_marker("waits") is None, "studies" not in item.path.parts))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported by now stays: the garbage collector need not look at a million objects again."""
     gc.enable()
@@ -99,9 +113,34 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(autouse=True)
 def _a_start_of_its_own() -> None:
     """What a test draws without a seed of its own does not hang on the tests before it."""
-    torch.manual_seed(0)
+    # `torch.manual_seed` keeps a traceback of each call for a GPU that may come.
+    torch.default_generator.manual_seed(int(os.environ.get(SEED_OFFSET, 0)))
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
     np.random.seed(0)
     random.seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_trial_of_each_form() -> Iterator[None]:
+    """Whether a network of the package can be stacked is tried once for all runs of one form."""
+    known: dict[object, bool] = {}
+    tried = stacked.can_stack
+
+    def can_stack(trainer: LocalTrainer, examples: Examples) -> bool:
+        module = trainer.model.module
+        if not type(module).__module__.startswith("silodp."):
+            return tried(trainer, examples)
+        trained = tuple(value.requires_grad for value in module.parameters())
+        settings = type(trainer.settings), str(trainer.settings), trainer.sample_level is None
+        images = examples.images.shape, examples.images.dtype, trainer.device
+        form = str(module), trained, settings, trainer.task, images
+        if form not in known:
+            known[form] = tried(trainer, examples)
+        return known[form]
+
+    with mock.patch.object(stacked, "can_stack", can_stack):
+        yield
 
 
 def blob_cohort(hospitals: int = 3, images: int = 20, size: int = 16) -> Cohort:
@@ -138,7 +177,7 @@ def experiment() -> Experiment:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium; see `browser.Browser`."""
     from browser import started  # takes a moment to import, and few tests need it
@@ -158,6 +197,7 @@ def command_line(
 
     said, complained, root, code = io.StringIO(), io.StringIO(), logging.getLogger(), 0
     with (
+        mock.patch("typer.main.get_command", _commands_of),
         mock.patch.object(sys, "argv", ["silodp", *map(str, arguments)]),
         mock.patch.object(root, "handlers", []),  # pytest's; the command line installs its own
         mock.patch.dict(os.environ, environment),
@@ -188,6 +228,12 @@ def noting_browser(folder: Path) -> dict[str, str]:
     (folder / "browser").write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
     (folder / "browser").chmod(0o755)
     return {"BROWSER": str(folder / "browser")}
+
+
+@functools.cache
+def _commands_of(app: typer.Typer) -> Any:
+    """Typer takes 30 ms to put all commands together, whichever is asked for."""
+    return get_command(app)
 
 
 def command_of(*arguments: object) -> list[str]:

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 SAYS = {
     "accountants": r"exact, 10 unlike rounds.*\n(pld|prv|rdp), 3 rounds",
     "batch_supply": r"batch 16, augmentation affine-flip: supply +\d",
-    "deploy_round": r"1 MB to 3 hospitals and back, 1 rounds: median \d",
+    "deploy_round": r"1 MB to 1 hospitals and back, 1 rounds: median \d",
     "gpu": r"\| smoke \| \d+ \| sequential \| \d+",
     "memory": r"peak MiB of this process, U-Net 2, v = 2: \d",
     "peers": r"silodp's best over the limit: \d",

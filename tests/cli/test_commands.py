@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import command_line as silodp
-from conftest import command_of, in_a_process, succeed
+from conftest import command_of, in_a_process, records, succeed
 
 from silodp.experiment import preset_names
 from silodp.runs.wording import describe_round, show_epsilon
@@ -51,14 +51,14 @@ def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
-    many = [*TINY, "--set", "rounds=6"]
+    many = [*TINY, "--set", "rounds=1000"]  # more than there are before it hears of Ctrl-C
     command = command_of("run", "demo", *many, "--out", "run")
     # Whoever runs the tests in the background may have had them ignore Ctrl-C; a person's terminal does not.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)
     assert process.stderr is not None
     for line in process.stderr:
-        if "round 2/6" in line:
+        if "round 2/1000" in line:
             process.send_signal(signal.SIGINT)
             break
     said = process.stderr.read()
@@ -66,8 +66,9 @@ def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     assert "go on with `silodp resume run`" in said
     assert "Traceback" not in said
     process.stderr.close()
-    done = succeed("resume", "run", "--json", cwd=tmp_path)
-    assert json.loads(done.stdout)["rounds"] == 6
+    rounds = len(records(tmp_path / "run")) + 2
+    done = succeed("resume", "run", "--rounds", rounds, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["rounds"] == rounds
 
 
 def test_training_imports_nothing_heavy_or_of_the_terminal(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ MISHAPS: dict[str, Callable[[Weather, bytes], list[bytes | None]]] = {
 }
 
 
-def test_eighty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path: Path) -> None:
+def test_forty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path: Path) -> None:
     """Each round and hospital with a schedule of its own; coordinator and sites are killed now and then."""
-    long = tiny.change(rounds=80, local__state="fresh")
+    long = tiny.change(rounds=40, local__state="fresh")
     expected = quiet_run(long, tmp_path / "quiet")
     hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     weather, folder = Weather(hospitals, seed=0), tmp_path / "run"
@@ -116,7 +116,7 @@ def test_eighty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path:
             continue
         break
     assert set(weather.happened) == {"fine", "coordinator killed", *MISHAPS}
-    assert_all_is_right(folder, hospitals, expected, 80)
+    assert_all_is_right(folder, hospitals, expected, 40)
 
 
 def assert_all_is_right(

@@ -23,6 +23,8 @@ from silodp.deploy.pages import HOSTS, serve_coordinator_page, serve_site_page
 from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.runs.wording import show_epsilon
 
+pytestmark = pytest.mark.waits
+
 NAME = "hospital-0"
 ODD = '<script>document.title="owned"</script><img src=x onerror=alert(1)>"\'&amp;'
 OWN = Limits(epsilon=8.0, validation_metrics=True)

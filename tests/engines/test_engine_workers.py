@@ -120,7 +120,7 @@ def workers_of(cohort: Cohort, count: int = 2) -> Workers:
 
 
 def ended(process: Any) -> bool:
-    process.join(10)
+    process.join(60)
     return process.exitcode is not None
 
 
@@ -148,9 +148,9 @@ def test_processes_do_not_outlive_the_one_that_asks(cohort: Cohort, tmp_path: Pa
     if parent == 0:
         engine = workers_of(cohort, 3)
         told.write_text(" ".join(str(process.pid) for process in engine._processes))
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not (told.exists() and len(told.read_text().split()) == 3) and time.monotonic() < until:
         time.sleep(0.02)
     pids = [int(word) for word in told.read_text().split()]

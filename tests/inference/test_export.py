@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from conftest import command_line, succeed
 from discs_run import train_on_discs
-from monai.bundle import ConfigParser
 
 import silodp
 from silodp.local.trainer import network_input
@@ -22,6 +19,9 @@ def segmented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_onnx_says_the_same_as_predict(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    import onnx  # not above: every process of the tests collects this file, and one needs it
+    import onnxruntime
+
     run, data = segmented
     done = succeed("export", run, "--format", "onnx", "--out", tmp_path / "model.onnx")
     assert "onnxruntime agrees" in done.stdout
@@ -38,6 +38,8 @@ def test_onnx_says_the_same_as_predict(segmented: tuple[Path, Path], tmp_path: P
 
 
 def test_a_bundle_is_read_by_monai(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    from monai.bundle import ConfigParser
+
     run, data = segmented
     out = tmp_path / "bundle"
     assert command_line("export", run, "--format", "monai", "--out", out).returncode == 0

@@ -89,7 +89,10 @@ def fills_up(number: int, start: Callable[[Path], Any], folder: Path) -> InputEr
 
 def test_a_disk_that_fills_up_at_any_write(experiment: Experiment, tmp_path: Path) -> None:
     """There are about 150 of them, and two runs for each: of one layer, on two hospitals' few images."""
-    asked, few = experiment.change(rounds=2, local__state="fresh"), blob_cohort(2, 10, 8)
+    asked, few = (
+        experiment.change(rounds=2, local__state="fresh", executor="sequential"),
+        blob_cohort(2, 10, 8),
+    )
 
     def layer() -> nn.Module:
         torch.manual_seed(0)

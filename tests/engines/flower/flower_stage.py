@@ -25,7 +25,7 @@ from silodp.engines.flower.link import Handle, LinkSettings, run_link
 from silodp.engines.flower.proxy import nginx_config, proxy
 from silodp.engines.flower.superlink import SuperLinkSettings, superlink
 
-HOSPITALS = ("alpha", "beta", "gamma")  # with links in processes of their own
+HOSPITALS = ("alpha", "beta", "gamma")  # `Stage.link` starts their links, in processes of their own
 TOY = "delta"  # its link is a thread of the test, or no link at all
 LINK = Path(__file__).with_name("echo_link.py")
 

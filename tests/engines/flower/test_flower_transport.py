@@ -24,6 +24,10 @@ from silodp.engines.flower.superlink import online
 from silodp.engines.transport import Unreachable
 from silodp.errors import InputError
 
+pytestmark = pytest.mark.waits
+
+LINKED = HOSPITALS[:2]  # with links in processes of their own
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
@@ -39,12 +43,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def transport(stage: Stage) -> Iterator[FlowerTransport]:
-    """With all links of the three hospitals up, whatever the test before did to them."""
-    for name in HOSPITALS:
+    """With all links of the hospitals up, whatever the test before did to them."""
+    for name in LINKED:
         if name not in stage.links:
             stage.link(name)
     transport = stage.transport()
-    until(lambda: transport.connected() >= set(HOSPITALS), "three hospitals are connected")
+    until(lambda: transport.connected() >= set(LINKED), "the hospitals are connected")
     yield transport
     transport.close()
 
@@ -59,7 +63,7 @@ def round_trip(transport: FlowerTransport, messages: Mapping[str, bytes]) -> Non
 
 
 def everyone(size: int) -> dict[str, bytes]:
-    return {hospital: os.urandom(size) for hospital in HOSPITALS}
+    return {hospital: os.urandom(size) for hospital in LINKED}
 
 
 @pytest.mark.parametrize("size", [0, 1000, 31_000_000])
@@ -164,7 +168,7 @@ def test_a_foreign_app_runs_nowhere(
         run_id = control.StartRun(foreign_app(tmp_path / "touched")).run_id
     round_trip(transport, everyone(10))
     with caplog.at_level(logging.WARNING), closing(stage.transport()) as another:
-        until(lambda: another.connected() >= set(HOSPITALS), "another transport is up")
+        until(lambda: another.connected() >= set(LINKED), "another transport is up")
         round_trip(another, everyone(10))
     assert f"run {run_id} is not this coordinator's" in caplog.text
     assert not (tmp_path / "touched").exists()
@@ -279,10 +283,10 @@ def rogue(stage: Stage) -> Iterator[Rogue]:
         rogue.leave()
 
 
-@pytest.mark.usefixtures("transport")  # for the links of the three
+@pytest.mark.usefixtures("transport")  # for the links of the hospitals
 def test_a_hospital_that_stalls_holds_up_nobody(stage: Stage, rogue: Rogue) -> None:
     with closing(stage.transport(download=3600)) as transport:
-        until(lambda: transport.connected() >= {*HOSPITALS, TOY}, "all are connected")
+        until(lambda: transport.connected() >= {*LINKED, TOY}, "all are connected")
         transport.send(TOY, b"answer me")
         rogue.stall()
         until(lambda: not transport._asked, "its reply is being downloaded")
@@ -307,7 +311,7 @@ def test_a_link_that_is_stopped_signs_off_and_joins_again_at_once(
 ) -> None:
     stage.end("alpha", signal.SIGTERM)
     assert "alpha" not in transport.connected()
-    assert online(stage.settings.address, stage.folder / "ca.crt", stage.roster) == {*HOSPITALS} - {"alpha"}
+    assert online(stage.settings.address, stage.folder / "ca.crt", stage.roster) == {*LINKED} - {"alpha"}
     assert "signed off; PyTorch was not imported" in stage.log("alpha")
     stage.link("alpha")
     until(lambda: "alpha" in transport.connected(), "alpha is back")
@@ -331,7 +335,7 @@ def test_a_killed_superlink_is_started_again_and_all_come_back(
         assert delivery is not None
         assert (delivery.ticket, delivery.content) == (ticket, None)
         assert "ask again" in delivery.problem
-    until(lambda: transport.connected() >= set(HOSPITALS), "all are back")
+    until(lambda: transport.connected() >= set(LINKED), "all are back")
     assert stage.superlink.pid not in (None, old)
     round_trip(transport, everyone(1000))
 
@@ -340,5 +344,5 @@ def test_a_coordinator_that_was_killed_begins_a_new_run(stage: Stage, transport:
     """The old run's task lives for a minute more: it is in nobody's way."""
     transport.send("alpha", b"for the old run")
     with closing(stage.transport()) as new:
-        until(lambda: new.connected() >= set(HOSPITALS), "the new transport is up")
+        until(lambda: new.connected() >= set(LINKED), "the new transport is up")
         round_trip(new, everyone(10))

@@ -22,6 +22,7 @@ from silodp.runs.cluster import Cluster, ClusterEngine
 from silodp.runs.result import Result
 
 pytest.importorskip("ray", reason="Ray is not here: pip install 'silodp[flower]'")
+pytestmark = pytest.mark.waits
 
 FAULTS = "SILODP_TEST_FAULTS"
 LONGEST = 400.0  # seconds for all of it

@@ -13,6 +13,8 @@ from flower_stage import until
 from silodp.engines.flower.supervisor import Program, Supervisor
 from silodp.errors import InputError
 
+pytestmark = pytest.mark.waits
+
 KEEPER = """
 import sys, time
 from pathlib import Path
