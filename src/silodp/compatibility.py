@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.models.kinds import OwnNetwork
-from silodp.models.norm import MIXING_NORMS
+from silodp.models.norm import NORMS
 from silodp.tasks import task_named
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _of_sample_level(experiment: Experiment) -> tuple[Demand, ...]:
     parts, clipping, drawn = experiment.intermediaries, experiment.clipping, experiment.participation
     model, whole = experiment.model, "hospitals are not split"
     norm = model.norm if isinstance(model, OwnNetwork) else None
-    mixes = norm in MIXING_NORMS
+    mixes = norm is not None and NORMS[norm].mixes_images
     everyone = drawn.accounted_as(stateful=False) == "all"
     return (
         ("model.norm", norm, not mixes, "group", "it mixes images"),

@@ -144,7 +144,7 @@ def test_nobody_but_the_file_can_say_that_a_start_is_made_of_made_up_images(
     changed = experiment.change(
         model__affine=True, model__start=str(tmp_path / "mine.safetensors"), model__start_origin="generated"
     )
-    with pytest.raises(InputError, match=r"model\.start_origin = generated: .* does not say so"):
+    with pytest.raises(InputError, match=r"model\.start_origin = generated: .* is not marked as generated"):
         train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")
 
 

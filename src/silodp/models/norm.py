@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
 
-NORMS = ("batch", "group", "instance")
-MIXING_NORMS = ("batch",)
-"""Norm layers whose output for an image depends on the others in its batch."""
+
+@dataclass(frozen=True)
+class Norm:
+    """One kind of norm layer.
+
+    Attributes:
+        layer: a layer for 2D images from (channels, affine: whether it has a scale and a shift).
+        mixes_images: whether what it does to an image depends on the others of the batch.
+    """
+
+    layer: Callable[[int, bool], nn.Module]
+    mixes_images: bool = False
+
+
+def _batch(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.BatchNorm2d(channels, affine=affine, track_running_stats=False)
+
+
+def _group(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.GroupNorm(math.gcd(8, channels), channels, affine=affine)
+
+
+def _instance(channels: int, affine: bool) -> nn.Module:
+    from torch import nn
+
+    return nn.InstanceNorm2d(channels, affine=affine, track_running_stats=False)
+
+
+NORMS = {"batch": Norm(_batch, mixes_images=True), "group": Norm(_group), "instance": Norm(_instance)}
+"""By name, as in `model.norm`; one that is added here can be named there."""
 
 
 def norm_layer(kind: str, channels: int, affine: bool = False) -> nn.Module:
-    """A norm layer for 2D images without running statistics, and by default without scale and shift."""
-    from torch import nn
-
-    if kind == "batch":
-        return nn.BatchNorm2d(channels, affine=affine, track_running_stats=False)
-    if kind == "group":
-        return nn.GroupNorm(math.gcd(8, channels), channels, affine=affine)
-    if kind == "instance":
-        return nn.InstanceNorm2d(channels, affine=affine, track_running_stats=False)
-    raise ValueError(f"norm kind {kind!r} is not one of {NORMS}")
+    """A norm layer of `NORMS` for 2D images, by default without scale and shift."""
+    if kind not in NORMS:
+        raise ValueError(f"norm kind {kind!r} is not one of {tuple(NORMS)}")
+    return NORMS[kind].layer(channels, affine)
 
 
 def is_norm(layer: nn.Module) -> bool:
