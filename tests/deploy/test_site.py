@@ -146,6 +146,19 @@ def test_a_round_is_not_answered_for_another_theta(tiny: Experiment, tmp_path: P
     assert len(asked.site.ledger.events) == 2
 
 
+def test_an_evaluation_before_round_one_does_not_move_the_agreed_start(
+    tiny: Experiment, tmp_path: Path
+) -> None:
+    """The network is resident: evaluating other parameters leaves them in it."""
+    asked = Asked(tiny, tmp_path)
+    asked.agree()
+    other = asked.plan().parameters + 1
+    about = {"part": "test", "thorough": False, "batch": None}
+    assert asked.send("evaluate", bytes(other.numpy().data), about=about).kind == "answer"
+    assert_refused(asked.train(asked.plan(parameters=other)), "other parameters")
+    assert asked.train(asked.plan()).kind == "answer"
+
+
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon": ({"epsilon": 3.9}, "limits.epsilon = 3.9"),
     "delta": ({"delta": 1e-6, "epsilon": 4.0}, "limits.epsilon = 4: this would bring the hospital to"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from silodp.deploy.agreement import Agreement
 from silodp.deploy.limits import LARGEST_DELTA, Limits
@@ -140,13 +141,16 @@ def _refuse_other_update_map(plan: RoundPlan, experiment: ResolvedExperiment) ->
         raise InputError(f"plan: updates in another scale than server.optimizer = {rule.optimizer} has")
 
 
-def refuse_other_plan(plan: RoundPlan, agreement: Agreement, public: Public, intermediaries: int) -> None:
+def refuse_other_plan(
+    plan: RoundPlan, agreement: Agreement, public: Public, start: Tensor, intermediaries: int
+) -> None:
     """Refuses a plan that is not exactly what was agreed on.
 
     Args:
         plan: of the coordinator.
         agreement: that this site has signed.
-        public: what follows from it; the model has its values before round one.
+        public: what follows from it.
+        start: (d,) float32 on the CPU, the parameters that round one begins with.
         intermediaries: the v that was agreed on.
     """
     experiment = public.experiment
@@ -160,9 +164,7 @@ def refuse_other_plan(plan: RoundPlan, agreement: Agreement, public: Public, int
         raise InputError(f"plan: v = {plan.intermediaries}, and {intermediaries} was agreed on")
     _refuse_other_clip_bound(plan, experiment)
     _refuse_other_update_map(plan, experiment)
-    if plan.round == 1 and not torch.allclose(
-        plan.parameters, public.model.values.cpu(), rtol=1e-4, atol=1e-6
-    ):
+    if plan.round == 1 and not torch.allclose(plan.parameters, start, rtol=1e-4, atol=1e-6):
         raise InputError("plan: round 1 begins with other parameters than were agreed on")
     expected = public.mechanism.events(plan.round, plan.intermediaries, plan.clip_bound, False)
     if plan.events != expected:

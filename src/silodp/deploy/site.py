@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from torch import Tensor
 
 from silodp.cohorts.cohort import HospitalData
 from silodp.deploy.agreement import Agreement, derive_agreed, refuse_undeployable
@@ -67,6 +68,7 @@ class _AgreedRun:
 
     agreement: Agreement
     public: Public
+    start: Tensor  # (d,) float32 on the CPU, θ of round one; the network itself changes with every request
     hospital: Hospital
     intermediaries: int
     delta: float  # for the limit on ε, where the limits name no δ
@@ -203,11 +205,12 @@ class Site:
         delta = self._delta(agreement)
         if fresh:
             refuse_releases_beyond_limits(self.limits, self.ledger.events, as_counted_by_site(events), delta)
+        start = public.model.values.to("cpu", copy=True)
         torch.set_num_threads(public.experiment.threads or 1)  # sums depend on the number of threads
         trainer = build_trainer(public, [data])
         (hospital,) = build_hospitals(public, trainer, [data])
         v = events[0].contributions if events[0].part == "intermediary" else 1
-        return _AgreedRun(agreement, public, hospital, v, delta)
+        return _AgreedRun(agreement, public, start, hospital, v, delta)
 
     # In a round
 
@@ -221,7 +224,7 @@ class Site:
         plan = RoundPlan.from_bytes(request.payload)
         if last is not None and plan.round <= last.round:
             raise InputError(f"plan: round {plan.round}, and round {last.round} was answered by another plan")
-        refuse_other_plan(plan, run.agreement, run.public, run.intermediaries)
+        refuse_other_plan(plan, run.agreement, run.public, run.start, run.intermediaries)
         events = as_counted_by_site(plan.events, self._ledger_digest(plan, request.run))
         known = set(self.ledger.events)
         new = [event for event in events if event not in known]
