@@ -221,16 +221,16 @@ def test_states_stay_at_the_hospital_and_come_back_to_the_bit(tmp_path: Path) ->
     seen = {}
     for number in (1, 2, 3, 4):
         seen[number] = sent(one, plan(start, 2, 0.5, number=number))[0]
-        one.put_down(tmp_path, number)
+        one.save_states(tmp_path, number)
     (folder,) = tmp_path.iterdir()
     assert {file.name for file in folder.iterdir()} == {"3.pt", "4.pt"}
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
     again, _ = hospital()
-    again.take_up(tmp_path, 3)
+    again.load_states(tmp_path, 3)
     assert torch.equal(sent(again, plan(start, 2, 0.5, number=4))[0], seen[4])
-    one.take_up(tmp_path, 3)  # a server that comes back to an earlier checkpoint
+    one.load_states(tmp_path, 3)  # a server that comes back to an earlier checkpoint
     assert torch.equal(sent(one, plan(start, 2, 0.5, number=4))[0], seen[4])
-    one.take_up(tmp_path, 0)
+    one.load_states(tmp_path, 0)
     assert torch.equal(sent(one, plan(start, 2, 0.5, number=1))[0], seen[1])
 
 
@@ -247,7 +247,7 @@ def test_states_stay_at_the_hospital_and_come_back_to_the_bit(tmp_path: Path) ->
 def test_states_that_are_lost_or_anothers_are_refused(content: object, words: str, tmp_path: Path) -> None:
     one, start = hospital()
     one.answer(plan(start, 2, 0.5))
-    one.put_down(tmp_path, 1)
+    one.save_states(tmp_path, 1)
     (file,) = tmp_path.rglob("*.pt")
     file.unlink()
     if isinstance(content, bytes):
@@ -255,7 +255,7 @@ def test_states_that_are_lost_or_anothers_are_refused(content: object, words: st
     elif content is not None:
         torch.save(content, file)
     with pytest.raises(InputError, match=words):
-        one.take_up(tmp_path, 1)
+        one.load_states(tmp_path, 1)
 
 
 def test_any_string_can_name_a_hospital() -> None:

@@ -19,11 +19,11 @@ from silodp.local.sketch import sketch
 from silodp.local.splitting import split, split_sizes
 from silodp.local.state import (
     OptimizerState,
-    put_down,
-    put_down_secret,
+    load_secret,
+    load_states,
+    save_secret,
+    save_states,
     state_folder,
-    take_up,
-    take_up_secret,
 )
 from silodp.local.steps import planned_steps
 from silodp.local.trainer import LocalTrainer, average_states
@@ -156,7 +156,7 @@ class Hospital:
         return bool(self.states) or self.mechanism.shares > 0
 
     def _check_is_next(self, plan: RoundPlan) -> None:
-        """A round is answered once; another plan for it only after `take_up` has gone back before it."""
+        """A round is answered once; another plan for it only after `load_states` has gone back before it."""
         if plan.round <= self._round:
             raise InputError(
                 f"round {plan.round}: {self.name} has answered round {self._round}, by another plan or later"
@@ -215,7 +215,7 @@ class Hospital:
             self._split = [part.to(self._trainer.device) for part in parts]
         return self._split
 
-    def put_down(self, folder: Path, round_: int, keep: int | None = None) -> None:
+    def save_states(self, folder: Path, round_: int, keep: int | None = None) -> None:
         """Saves its optimizer states and noise secret, as they are after `round_`.
 
         Args:
@@ -225,19 +225,19 @@ class Hospital:
         """
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:
-            put_down_secret(place, self._secret)
+            save_secret(place, self._secret)
         if round_ and self._trainer.settings.keeps_state:
-            put_down(place, round_, self.states, keep)
+            save_states(place, round_, self.states, keep)
 
-    def take_up(self, folder: Path, round_: int) -> None:
+    def load_states(self, folder: Path, round_: int) -> None:
         """Goes back to what it saved after `round_`; 0: to before its first round."""
         self._measured = self._answered = None
         self._round, self.states = round_, []
         place = state_folder(folder, self.name)
         if self.mechanism.shares and self._noise_seed is None:
-            self._secret = take_up_secret(place) or self._secret
+            self._secret = load_secret(place) or self._secret
         if round_ and self._trainer.settings.keeps_state:
-            self.states = take_up(place, round_, self._trainer.fresh_state(), self._trainer.device)
+            self.states = load_states(place, round_, self._trainer.fresh_state(), self._trainer.device)
 
     def _states_for(self, count: int) -> list[OptimizerState]:
         """The kept optimizer states, one an intermediary; where v has changed, their mean for each."""

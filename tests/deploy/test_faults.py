@@ -208,7 +208,7 @@ def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator
 
 SITE_DIES: dict[str, tuple[object, str]] = {
     "the ledger": (Ledger, "record"),
-    "its states": (site_module.Hospital, "put_down"),
+    "its states": (site_module.Hospital, "save_states"),
     "the reply": (site_module.LastAnswer, "write"),
 }
 

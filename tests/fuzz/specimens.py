@@ -39,7 +39,7 @@ from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_mask_picture, read_picture
 from silodp.cohorts.store import Store, build_store, open_store
 from silodp.experiment import Experiment
-from silodp.local.state import take_up
+from silodp.local.state import load_states
 from silodp.models.start import begin_with, read_start, write_start
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
@@ -223,7 +223,7 @@ def _runs(work: Path) -> dict[str, Specimen]:
         "states": Specimen(
             {"3.pt": (packed.getvalue(),)},
             {"3.pt": (damaged_bytes, _damaged_states)},
-            lambda folder: take_up(folder, 3, like, torch.device("cpu")),
+            lambda folder: load_states(folder, 3, like, torch.device("cpu")),
         ),
         "checkpoint": Specimen(sound, {"checkpoint.pt": (damaged_bytes, _damaged_checkpoint)}, taken_up),
         "ledger": Specimen(

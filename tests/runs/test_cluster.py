@@ -139,7 +139,7 @@ def test_a_round_redone_has_the_same_secret_shares_of_noise(
         events = parts.federation.mechanism.events(1, 2, 0.5, False)
         start = parts.first_state().parameters
         plan = RoundPlan(1, start, 2, 0.5, events=events, model=parts.model.identity)
-        parts.engine.put_down(tmp_path / "hospitals", 0)
+        parts.engine.save_states(tmp_path / "hospitals", 0)
         answers.append([one.numbers for one in parts.engine.train(plan, ["hospital-0", "hospital-1"])])
     assert all(torch.equal(one, other) for one, other in zip(*answers, strict=True))
     assert not torch.equal(*answers[0])

@@ -133,7 +133,7 @@ class AuditFederations:
     def _run(self, seed: int, sent: int, path: Path) -> tuple[Numbers, Epsilon]:
         """Trains one federation; the observer's scores, and ε by the ledger."""
         self.engine.sent = sent
-        self.engine.take_up(path.parent, 0)
+        self.engine.load_states(path.parent, 0)
         experiment = self.experiment.model_copy(update={"seed": seed})
         federation = replace(self.federation, experiment=experiment)
         path.unlink(missing_ok=True)

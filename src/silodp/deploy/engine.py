@@ -232,13 +232,13 @@ class RemoteEngine:
         self.evaluates -= {name for name in asked if name not in scores}  # not asked again
         return {name: scores[name] for name in asked if name in scores}
 
-    def put_down(self, folder: Path, round_: int) -> None:
+    def save_states(self, folder: Path, round_: int) -> None:
         """Does nothing: a site saves its states itself, before its answer leaves."""
 
-    def take_up(self, folder: Path, round_: int) -> None:
+    def load_states(self, folder: Path, round_: int) -> None:
         """Does nothing: a site answers the current round again as before."""
 
-    def clear(self, folder: Path) -> None:
+    def clear_states(self, folder: Path) -> None:
         """Deletes the contributions after the last round."""
         self._journal.clear()
 

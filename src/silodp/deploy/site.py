@@ -230,8 +230,8 @@ class Site:
         new = [event for event in events if event not in known]
         refuse_releases_beyond_limits(self.limits, self.ledger.events, new, run.delta)
         before = last.round if last is not None else 0
-        run.hospital.put_down(place / "state", 0)  # saves the secret for its noise before it is used
-        run.hospital.take_up(place / "state", before)
+        run.hospital.save_states(place / "state", 0)  # saves the secret for its noise before it is used
+        run.hospital.load_states(place / "state", before)
         with private_open(place / "plans", "a") as file:
             file.write(events[0].digest + "\n")
             file.flush()
@@ -239,7 +239,7 @@ class Site:
         self.ledger.record(events)
         device = run.public.model.values.device
         answer, _ = run.hospital.answer(plan.to(device))
-        run.hospital.put_down(place / "state", plan.round, keep=before)
+        run.hospital.save_states(place / "state", plan.round, keep=before)
         reply = seal(Reply("answer", digest(sealed), self.name, {}, answer.to_bytes()), self._key)
         LastAnswer(plan.round, digest(sealed), reply).write(place / "answered")
         log.info("round %d of run %s: answered", plan.round, request.run[:8])

@@ -52,7 +52,7 @@ class Engine(Protocol):
         """
         ...
 
-    def put_down(self, folder: Path, round_: int) -> None:
+    def save_states(self, folder: Path, round_: int) -> None:
         """Every hospital saves what it carries from round to round, as it is after `round_`.
 
         Remote hospitals save it on their own disk, hospitals in this process in `folder`; it is no part of
@@ -61,11 +61,11 @@ class Engine(Protocol):
         """
         ...
 
-    def take_up(self, folder: Path, round_: int) -> None:
+    def load_states(self, folder: Path, round_: int) -> None:
         """Every hospital loads what it saved after `round_`; 0: its state before the first round."""
         ...
 
-    def clear(self, folder: Path) -> None:
+    def clear_states(self, folder: Path) -> None:
         """Deletes what was saved, after the last round."""
         ...
 

@@ -61,15 +61,15 @@ class InProcess:
             for name, hospital in self._hospitals.items()
         }
 
-    def put_down(self, folder: Path, round_: int) -> None:
+    def save_states(self, folder: Path, round_: int) -> None:
         for hospital in self._hospitals.values():
-            hospital.put_down(folder, round_)
+            hospital.save_states(folder, round_)
 
-    def take_up(self, folder: Path, round_: int) -> None:
+    def load_states(self, folder: Path, round_: int) -> None:
         for hospital in self._hospitals.values():
-            hospital.take_up(folder, round_)
+            hospital.load_states(folder, round_)
 
-    def clear(self, folder: Path) -> None:
+    def clear_states(self, folder: Path) -> None:
         remove_folder(folder)
 
     def close(self) -> None:

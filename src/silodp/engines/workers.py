@@ -93,15 +93,15 @@ class Workers:
         asked = self._each("evaluate", self._names, parameters, part, thorough=thorough, batch=batch)
         return {name: _or_raise(scores) for name, scores in asked}
 
-    def put_down(self, folder: Path, round_: int) -> None:
-        for _, done in self._each("put_down", self._names, folder, round_):
+    def save_states(self, folder: Path, round_: int) -> None:
+        for _, done in self._each("save_states", self._names, folder, round_):
             _or_raise(done)
 
-    def take_up(self, folder: Path, round_: int) -> None:
-        for _, done in self._each("take_up", self._names, folder, round_):
+    def load_states(self, folder: Path, round_: int) -> None:
+        for _, done in self._each("load_states", self._names, folder, round_):
             _or_raise(done)
 
-    def clear(self, folder: Path) -> None:
+    def clear_states(self, folder: Path) -> None:
         remove_folder(folder)
 
     def close(self) -> None:

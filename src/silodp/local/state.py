@@ -26,7 +26,7 @@ def state_folder(parent: Path, hospital: str) -> Path:
     return parent / f"{plain}-{hashlib.sha256(hospital.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def put_down(folder: Path, round_: int, states: list[OptimizerState], keep: int | None = None) -> None:
+def save_states(folder: Path, round_: int, states: list[OptimizerState], keep: int | None = None) -> None:
     """Saves the states after `round_`; of the rounds saved before, only `keep` or else the last one stays."""
     _make_private(folder)
     before = sorted(number for number in _rounds(folder) if number != round_)
@@ -38,7 +38,9 @@ def put_down(folder: Path, round_: int, states: list[OptimizerState], keep: int 
         (folder / f"{number}.pt").unlink()
 
 
-def take_up(folder: Path, round_: int, like: OptimizerState, device: torch.device) -> list[OptimizerState]:
+def load_states(
+    folder: Path, round_: int, like: OptimizerState, device: torch.device
+) -> list[OptimizerState]:
     """Loads the states after `round_` onto `device`.
 
     Args:
@@ -70,17 +72,17 @@ def hand_on(source: Path, last: int, folder: Path, round_: int) -> None:
         last: 0 for a hospital without states.
     """
     states = read_tensors(source / f"{last}.pt", torch.device("cpu")) if last else []
-    put_down(folder, round_, states)
+    save_states(folder, round_, states)
 
 
-def put_down_secret(folder: Path, secret: bytes) -> None:
+def save_secret(folder: Path, secret: bytes) -> None:
     """Saves the secret of a hospital's noise shares; written once, before its first answer."""
     if not (folder / "secret").exists():
         _make_private(folder)
         write_atomically(folder / "secret", secret)
 
 
-def take_up_secret(folder: Path) -> bytes | None:
+def load_secret(folder: Path) -> bytes | None:
     """Loads the secret; None where none was saved."""
     path = folder / "secret"
     if not path.exists():

@@ -136,7 +136,7 @@ class ClusterEngine:
         }
         failed: list[Exception] = []
         for name, (reply, content) in self._ask(requests):
-            if reply["put_down"] and self._keeps_state:
+            if reply["saved"] and self._keeps_state:
                 self._last[name] = plan.round, True
             if reply["problem"] is None:
                 yield Contribution.from_bytes(content)
@@ -165,7 +165,7 @@ class ClusterEngine:
             raise problems[0]
         return scores
 
-    def put_down(self, folder: Path, round_: int) -> None:
+    def save_states(self, folder: Path, round_: int) -> None:
         """Makes the states that actors have saved those of `round_`."""
         self._run = folder
         if not round_ or not self._keeps_state:
@@ -176,12 +176,12 @@ class ClusterEngine:
             self._last[name] = round_, False
         self._drop_working()
 
-    def take_up(self, folder: Path, round_: int) -> None:
+    def load_states(self, folder: Path, round_: int) -> None:
         self._run = folder
         self._last = dict.fromkeys(self._names, (round_, False))
         self._drop_working()
 
-    def clear(self, folder: Path) -> None:
+    def clear_states(self, folder: Path) -> None:
         remove_folder(folder)
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class ClusterEngine:
                     tries[other] += 1
                 else:
                     problem = ["Exception", f"no actor could answer ({delivery.problem})"]
-                    came[other] = {"problem": problem, "put_down": False, "warnings": []}, b""
+                    came[other] = {"problem": problem, "saved": False, "warnings": []}, b""
             yield name, came.pop(name)
 
 

@@ -56,7 +56,7 @@ class _Site:
 def answer(request: bytes) -> bytes:
     """Answers a request of `runs.cluster`; every error is in the reply."""
     about, payload = unpacked(request)
-    reply: dict[str, Any] = {"problem": None, "put_down": False, "warnings": []}
+    reply: dict[str, Any] = {"problem": None, "saved": False, "warnings": []}
     content = b""
     with _heard(reply["warnings"]):
         try:
@@ -87,15 +87,15 @@ def _trained(
             f"plan: it is for another network than {platform.node()} builds; give it the same model.start"
         )
     run, last, working = Path(about["run"]), about["last"], Path(about["working"])
-    hospital.put_down(run, 0)  # the secret for its noise, if it needs one and has none yet
-    hospital.take_up(run, 0)
+    hospital.save_states(run, 0)  # the secret for its noise, if it needs one and has none yet
+    hospital.load_states(run, 0)
     if last:
-        hospital.take_up(working if about["is_working"] else run, last)
+        hospital.load_states(working if about["is_working"] else run, last)
     try:
         contribution, _ = hospital.answer(plan)
     finally:  # also after an error, since states may have changed
-        hospital.put_down(working, plan.round)
-        reply["put_down"] = True
+        hospital.save_states(working, plan.round)
+        reply["saved"] = True
     return contribution.to_bytes()
 
 

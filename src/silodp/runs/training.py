@@ -130,7 +130,7 @@ class _Run:
     def save(self, folder: RunFolder, ledger: Ledger) -> None:
         """Saves a checkpoint, after the hospitals' states; at the end these are deleted."""
         if not self._is_over:
-            self.engine.put_down(folder.hospitals, self.state.round)
+            self.engine.save_states(folder.hospitals, self.state.round)
         folder.save_checkpoint(
             {
                 "identity": self.identity,
@@ -142,7 +142,7 @@ class _Run:
             }
         )
         if self._is_over:
-            self.engine.clear(folder.hospitals)
+            self.engine.clear_states(folder.hospitals)
 
     @property
     def _is_over(self) -> bool:
@@ -165,7 +165,7 @@ class _Run:
         before = read_experiment(folder.path).rounds
         refuse_length(folder.path, self.experiment, before, self.state, ledger.events, longer)
         if checkpoint is not None and not self._is_over:
-            self.engine.take_up(folder.hospitals, self.state.round)
+            self.engine.load_states(folder.hospitals, self.state.round)
         ledger.repair()
         if (
             longer
