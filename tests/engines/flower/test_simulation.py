@@ -132,10 +132,15 @@ def test_over_ray_a_run_is_that_of_one_process(
 def test_a_simulation_that_cannot_start_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(SimulationSettings(("A",), "no.such:handler"))
     monkeypatch.setattr("silodp.engines.flower.simulation._START", "import sys; sys.exit('no such machine')")
-    simulation.send("A", b"hello")
+    simulation._started()
     folder = simulation._folder
-    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital needs 1 CPUs"):
+
+    def ask() -> None:
+        simulation.send("A", b"hello")  # fails already where the process has ended by now
         simulation.receive(60.0)
+
+    with pytest.raises(Unreachable, match=r"has ended \(no such machine\); a hospital needs 1 CPUs"):
+        ask()
     assert simulation.pid is None
     assert folder is not None
     assert not folder.exists()
