@@ -43,7 +43,7 @@ def recorded(function: Function, given: Sequence[Tensor], resident: Tensor) -> F
         if _drawn() != drawn:
             raise _CannotBeRecordedError("the network draws random numbers in Python")
         repeat = _graph(calls.made, given, found, resident)
-        other = [torch.empty_like(one).copy_(one.flip(0)) for one in given]
+        other = [torch.empty_like(one).copy_(one.flip(*range(one.ndim))) for one in given]
         for one, again in zip(function(*other), repeat(*other), strict=True):
             if not torch.allclose(one, again, rtol=0, atol=0, equal_nan=True):
                 raise _CannotBeRecordedError("on other values its operators are others")
