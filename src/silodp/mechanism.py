@@ -168,20 +168,19 @@ class Mechanism(Releases):
         surplus = math.sqrt(len(counted) / self.shares) if self.shares else 1.0
         std_of_sum = of_update * unit * surplus
         hidden = total[:size]
-        drawn = None
+        known = {name: one for name, one in (diagnostics or {}).items() if name in counted}
+        unhidden = hidden.mul(unit).to(plan.parameters.dtype) if known else None
+        drawn = torch.zeros((), dtype=torch.float64, device=hidden.device).expand(size)
         if of_update and not self.shares:
             drawn = noise(hidden, f"model update, C {bound!r}, v {plan.intermediaries}", size)
-            for (part,) in blocks(drawn):
-                part.mul_(of_update).round_()
+        mean, squares = torch.empty_like(plan.parameters), torch.zeros_like(drawn[0])
+        for part, steps, into in blocks(hidden, drawn, mean):
+            steps = steps.mul(of_update).round_()
+            squares += torch.dot(steps, steps)
+            into.copy_(steps.add_(part).mul_(unit / denominator))
         unprotected = None
-        if known := {name: one for name, one in (diagnostics or {}).items() if name in counted}:
-            noise_norm = 0.0 if drawn is None else float(norm(drawn)) * unit / denominator
-            unprotected = measured(hidden.mul(unit).to(plan.parameters.dtype), known, noise_norm)
-        if drawn is not None:
-            hidden += drawn
-        mean = torch.empty_like(plan.parameters)
-        for part, into in blocks(hidden, mean):
-            into.copy_(part.mul_(unit / denominator))
+        if unhidden is not None:
+            unprotected = measured(unhidden, known, math.sqrt(float(squares)) * unit / denominator)
 
         released = {"model update": _digest(mean)}
         fraction_below = None
@@ -260,15 +259,15 @@ def _checked(numbers: object, size: int, *, whole: bool) -> tuple[str | None, fl
     if tuple(numbers.shape) != (size + 1,):
         return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}", math.nan
     numbers = numbers.detach()
-    squares = torch.zeros((), dtype=torch.float64, device=numbers.device)
-    fractions = numbers[-1:].frac().any()
+    squares, fractions = torch.zeros(2, dtype=torch.float64, device=numbers.device)
     for (part,) in blocks(numbers[:-1]):
         squares += torch.dot(part, part)
         if whole:
-            fractions |= part.frac().any()
+            fractions += part.frac().abs_().sum()  # faster than asking each whether it is zero
     length = math.sqrt(float(squares))
     if not math.isfinite(length + float(numbers[-1])):
         return "its update is NaN or infinite", length
+    fractions += numbers[-1].frac().abs()
     return "its update is not of whole numbers" if bool(fractions) else None, length
 
 
