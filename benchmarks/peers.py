@@ -5,7 +5,7 @@ to 1 and adds noise of 0.5; nobody evaluates. Each is in processes of its own an
 each in every turn, as many turns as `--turns`, all of it begun anew `--repeats` times. A ratio is that of a
 turn, to the limit, which is the bare loop in as many processes as there are cores, and the table has medians;
 CPU seconds, those of all processes in a round, are means.
-Set-up is from the start of a contestant to the end of its first round. Flower takes its turns with the limit
+Set-up is from the start of a program to the end of its first round. Flower takes its turns with the limit
 alone, since Ray does not quite rest between rounds.
 
     python benchmarks/peers.py [--workload tiny|unet] [--repeats 3] [--turns N] [--quiet 0.2] [--smoke]
@@ -33,7 +33,7 @@ from pathlib import Path
 
 from silodp.bench.bare import try_formats
 from silodp.bench.comparison import cores, on_cpu
-from silodp.bench.referee import Contestant, Row, shape_name, take_turns
+from silodp.bench.turns import Program, Row, shape_name, take_turns
 from silodp.bench.workloads import SMOKE, TINY, UNET, Workload
 from silodp.engines.flower.simulation import _environment
 from silodp.tables import markdown_table
@@ -48,7 +48,7 @@ INSTALL = {
 TURNS = {"tiny": 10, "unet": 3}
 
 
-def flower(workload: Workload, channels_last: bool, folder: Path) -> Contestant:
+def flower(workload: Workload, channels_last: bool, folder: Path) -> Program:
     """In Flower's simulation, with an actor a core."""
     given = {
         "workload": workload.to_dict(), "channels_last": channels_last, "actors": cores(),
@@ -56,22 +56,22 @@ def flower(workload: Workload, channels_last: bool, folder: Path) -> Contestant:
     }  # fmt: skip
     command = [sys.executable, "-c", "import with_flower; with_flower.main()", json.dumps(given)]
     own = _environment(folder)
-    path = os.pathsep.join([str(HERE / "contestants"), own["PYTHONPATH"]])  # actors import it as well
-    return Contestant(f"Flower's simulation, {cores()} actors", [command], own | {"PYTHONPATH": path})
+    path = os.pathsep.join([str(HERE / "programs"), own["PYTHONPATH"]])  # actors import it as well
+    return Program(f"Flower's simulation, {cores()} actors", [command], own | {"PYTHONPATH": path})
 
 
-def pfl(python: str, workload: Workload, channels_last: bool) -> list[Contestant]:
+def pfl(python: str, workload: Workload, channels_last: bool) -> list[Program]:
     """In pfl-research: one process with one thread and with all, and a process a core."""
     found = []
     for processes, threads in dict.fromkeys([(1, 1), (1, cores()), (cores(), 1)]):
         given = {"workload": workload.to_dict(), "channels_last": channels_last, "threads": threads}
-        command = [python, str(HERE / "contestants/with_pfl.py"), json.dumps(given)]
+        command = [python, str(HERE / "programs/with_pfl.py"), json.dumps(given)]
         own = {"PYTHONPATH": str(HERE.parent / "src"), "OMP_NUM_THREADS": str(threads)}
         commands = [command]
         if processes > 1:
             own["PFL_WORKER_ADDRESSES"] = ",".join(f"localhost:{_free_port()}" for _ in range(processes))
             commands = [["env", f"PFL_WORKER_RANK={rank}", *command] for rank in range(processes)]
-        found.append(Contestant(f"pfl-research, {shape_name(processes, threads)}", commands, own))
+        found.append(Program(f"pfl-research, {shape_name(processes, threads)}", commands, own))
     return found
 
 
@@ -80,12 +80,12 @@ def compare(
 ) -> list[Row]:
     """One start of everybody."""
     channels_last, _ = try_formats(workload)
-    contestants, _ = on_cpu(workload, channels_last, quick=smoke)
+    programs, _ = on_cpu(workload, channels_last, quick=smoke)
     if smoke:
-        return take_turns(contestants, turns, together=True)
+        return take_turns(programs, turns, together=True)
     if "pfl" not in without:
-        contestants += pfl(python, workload, channels_last)
-    rows = take_turns(contestants, turns, quiet=quiet)
+        programs += pfl(python, workload, channels_last)
+    rows = take_turns(programs, turns, quiet=quiet)
     if "flower" not in without:
         with tempfile.TemporaryDirectory(prefix="peers-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             limit, _ = on_cpu(workload, channels_last, quick=False)

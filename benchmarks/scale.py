@@ -176,7 +176,7 @@ def aggregation(repeats: int, smoke: bool) -> None:
 
 
 RECORDS = {
-    "ε after every round": ("silodp.runs.training:_Run._spent",),
+    "ε after every round": ("silodp.runs.training:epsilon_of",),
     "ledger": tuple(f"silodp.privacy.ledger:Ledger.{name}" for name in ("record", "check", "head_after")),
     "metrics.jsonl": ("silodp.runs.training:round_record", "silodp.runs.folder:RunFolder.add_metrics"),
     "checkpoint": ("silodp.runs.training:_Run.save",),
@@ -191,6 +191,7 @@ def records(workload: Workload, rounds: int) -> None:
         for part, places in RECORDS.items():
             for place in places:
                 timers.put(part, place)
+        assert not timers.missing, timers.missing
 
         def on_round(record: RoundRecord) -> None:
             if record["round"] > 1:

@@ -8,7 +8,7 @@ from conftest import command_line as silodp
 from conftest import in_a_process, succeed
 
 from silodp.bench.comparison import SETTINGS, Comparison
-from silodp.bench.referee import Row
+from silodp.bench.turns import Row
 from silodp.bench.workloads import SMOKE
 
 

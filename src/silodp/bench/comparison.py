@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from silodp.bench.referee import Contestant, OnProgress, Row, bare, silodp, take_turns
+from silodp.bench.turns import OnProgress, Program, Row, bare, silodp, take_turns
 from silodp.bench.workloads import SMOKE, TINY, UNET, UNET_32, Workload
 
 Settings = dict[str, dict[str, Any]]
@@ -98,11 +98,11 @@ def bench(
             channels_last, seconds = try_formats(sized, device)
             if device == "cpu":
                 sized = sized.with_steps(int(SECONDS / seconds))
-                contestants, settings = on_cpu(sized, channels_last, quick)
+                programs, settings = on_cpu(sized, channels_last, quick)
             else:
-                contestants, settings = on_gpu(sized, channels_last)
+                programs, settings = on_gpu(sized, channels_last)
             report = partial(_report, on_progress, f"{workload.name} on the {device.upper()}")
-            rows = take_turns(contestants, 1 if quick else TURNS[workload.name], report, together=quick)
+            rows = take_turns(programs, 1 if quick else TURNS[workload.name], report, together=quick)
             found.append(Comparison(sized, device, tuple(rows), settings))
     return found
 
@@ -111,17 +111,17 @@ def _report(on_progress: OnProgress, where: str, what: str, done: int, total: in
     on_progress(f"{where}: {what}", done, total)
 
 
-def on_cpu(workload: Workload, channels_last: bool, quick: bool) -> tuple[list[Contestant], Settings]:
+def on_cpu(workload: Workload, channels_last: bool, quick: bool) -> tuple[list[Program], Settings]:
     """The programs to compare, the limit first: one process a core, at most one an intermediary."""
     most = 1 if quick else min(cores(), workload.parts)
     shapes = dict.fromkeys([(most, 1), (1, 1), (1, 1 if quick else cores())])  # some may be the same
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
     settings = {f"silodp, {name}": SETTINGS[name] for name in names}
-    contestants = [bare(workload, *shape, channels_last=channels_last) for shape in shapes]
-    return contestants + [silodp(workload, name, each) for name, each in settings.items()], settings
+    programs = [bare(workload, *shape, channels_last=channels_last) for shape in shapes]
+    return programs + [silodp(workload, name, each) for name, each in settings.items()], settings
 
 
-def on_gpu(workload: Workload, channels_last: bool) -> tuple[list[Contestant], Settings]:
+def on_gpu(workload: Workload, channels_last: bool) -> tuple[list[Program], Settings]:
     """The programs to compare, the limit first: the step as a CUDA graph."""
     captured, eager = (
         bare(workload, 1, 1, device="cuda", channels_last=channels_last, captured=captured)

@@ -1,4 +1,4 @@
-"""One contestant's process: a round at once, then one for every line on standard input.
+"""One program's process: a round at once, then one for every line on standard input.
 
     python -m silodp.bench.worker '{"kind": "bare", "workload": {…}, "threads": 1}'
 

@@ -29,7 +29,7 @@ TRIES = 5
 
 
 @dataclass
-class Contestant:
+class Program:
     """A program to measure: processes that train a round together, which is over when all have finished.
 
     Attributes:
@@ -132,20 +132,20 @@ class Contestant:
                 return
 
 
-def bare(workload: Workload, processes: int, threads: int, **options: Any) -> Contestant:
+def bare(workload: Workload, processes: int, threads: int, **options: Any) -> Program:
     """The bare loop, divided evenly between processes."""
     given = {"kind": "bare", "workload": workload.to_dict(), "threads": threads, **options}
     commands = [_worker(given | {"part": part, "parts": processes}) for part in range(processes)]
     name = f"bare loop, {shape_name(processes, threads)}"
-    return Contestant(name, commands, {"OMP_NUM_THREADS": str(threads)})
+    return Program(name, commands, {"OMP_NUM_THREADS": str(threads)})
 
 
 def silodp(
     workload: Workload, name: str, settings: Mapping[str, Any] | None = None, device: str = "cpu"
-) -> Contestant:
+) -> Program:
     """silodp with some settings of an experiment."""
     given = {"kind": "silodp", "workload": workload.to_dict(), "device": device, "settings": settings or {}}
-    return Contestant(name, [_worker(given)])
+    return Program(name, [_worker(given)])
 
 
 def _worker(given: dict[str, Any]) -> list[str]:
@@ -169,7 +169,7 @@ class Row:
         work: CPU seconds of each of these rounds; 0 if unknown.
         others: average cores that other programs used in each turn.
         steps: local steps of a round.
-        memory: bytes, see `Contestant`.
+        memory: bytes, see `Program`.
     """
 
     name: str
@@ -209,7 +209,7 @@ class Row:
 
 
 def take_turns(
-    contestants: Sequence[Contestant],
+    programs: Sequence[Program],
     turns: int,
     on_progress: OnProgress = lambda *_: None,
     together: bool = False,
@@ -229,25 +229,25 @@ def take_turns(
     setups: list[float] = []
     found: list[tuple[float, list[tuple[float, float]]]] = []  # cores of others; seconds and work of each
     with ExitStack() as stack:
-        for one in contestants:
+        for one in programs:
             stack.callback(one.stop)
         if together:
-            for one in contestants:
+            for one in programs:
                 one.launch()
-        for number, one in enumerate(contestants, start=1):
+        for number, one in enumerate(programs, start=1):
             if not together:
                 one.launch()
             setups.append(one.ready())
-            on_progress("starts", number, len(contestants))
-        sessions = {session for one in contestants for session in one.sessions}
+            on_progress("starts", number, len(programs))
+        sessions = {session for one in programs for session in one.sessions}
         while sum(others <= quiet for others, _ in found) < turns and len(found) < TRIES * turns:
             before = Moment.now(sessions)
-            measured = [_round(one) for one in contestants]
+            measured = [_round(one) for one in programs]
             found.append((before.cores_of_others(Moment.now(sessions)), measured))
             on_progress("turns", min(turns, sum(others <= quiet for others, _ in found)), turns)
     counting = sorted(found, key=lambda turn: turn[0])[:turns]
     rows = []
-    for number, one in enumerate(contestants):
+    for number, one in enumerate(programs):
         seconds, work = zip(*(measured[number] for _, measured in counting), strict=True)
         ratios = tuple(measured[number][0] / measured[0][0] for _, measured in counting)
         others = tuple(others for others, _ in counting)
@@ -255,8 +255,8 @@ def take_turns(
     return rows
 
 
-def _round(contestant: Contestant) -> tuple[float, float]:
+def _round(program: Program) -> tuple[float, float]:
     """Wall-clock and CPU seconds of one round."""
-    before = cpu_seconds(contestant.sessions)
-    seconds = contestant.round()
-    return seconds, cpu_seconds(contestant.sessions) - before
+    before = cpu_seconds(program.sessions)
+    seconds = program.round()
+    return seconds, cpu_seconds(program.sessions) - before

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from silodp.bench import referee
+from silodp.bench import turns
 from silodp.bench.bare import BareLoop
 from silodp.bench.comparison import cores, on_cpu
 from silodp.bench.federated import FederatedRounds
 from silodp.bench.processes import Moment, memory
-from silodp.bench.referee import Contestant, Row, bare, take_turns
+from silodp.bench.turns import Program, Row, bare, take_turns
 from silodp.bench.worker import FINISHED
 from silodp.bench.workloads import SMOKE, TINY, UNET, Workload
 
@@ -51,17 +51,17 @@ def test_a_slow_machine_gets_a_smaller_round() -> None:
 
 
 def test_the_limit_is_a_process_a_core() -> None:
-    contestants, settings = on_cpu(TINY, channels_last=True, quick=False)
-    assert len(contestants[0].commands) == min(cores(), TINY.parts)
-    assert [one.name for one in contestants[-len(settings) :]] == list(settings)
+    programs, settings = on_cpu(TINY, channels_last=True, quick=False)
+    assert len(programs[0].commands) == min(cores(), TINY.parts)
+    assert [one.name for one in programs[-len(settings) :]] == list(settings)
 
 
-def test_a_contestant_that_fails_is_named_with_what_it_said() -> None:
+def test_a_program_that_fails_is_named_with_what_it_said() -> None:
     broken = bare(SMOKE["tiny"], 1, 1)
     broken.commands = [[*broken.commands[0][:-1], "{}"]]
     with pytest.raises(RuntimeError, match=r"bare loop, 1 process of 1 thread: a process ended \(KeyError"):
         take_turns([broken], 1)
-    silent = Contestant("silent", [["true"]])
+    silent = Program("silent", [["true"]])
     with pytest.raises(RuntimeError, match=r"silent: a process ended \(without any output\)"):
         take_turns([silent], 1)
 
@@ -73,7 +73,7 @@ def test_rows_of_two_starts_are_one() -> None:
 
 
 def test_a_turn_that_others_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A contestant that is only a shell loop, and a machine whose moments are made up."""
+    """A program that is only a shell loop, and a machine whose moments are made up."""
     answers = [["sh", "-c", f"echo '{FINISHED} 1'; while read line; do echo '{FINISHED} 1'; done"]]
     disturbed = iter([0.9, 0.0, 0.5, 0.1])
 
@@ -85,8 +85,8 @@ def test_a_turn_that_others_disturbed_is_taken_again(monkeypatch: pytest.MonkeyP
         def cores_of_others(self, later: "Made") -> float:
             return next(disturbed)
 
-    monkeypatch.setattr(referee, "Moment", Made)
-    (row,) = take_turns([Contestant("shell", answers)], 2, quiet=0.2)
+    monkeypatch.setattr(turns, "Moment", Made)
+    (row,) = take_turns([Program("shell", answers)], 2, quiet=0.2)
     assert row.others == (0.0, 0.1)
     assert (row.steps, row.ratio, len(row.seconds)) == (1, 1.0, 2)
 
