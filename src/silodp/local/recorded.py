@@ -122,7 +122,47 @@ def _graph(
                 changing |= {_place(result)} - lasting
     graph.output(node_of(tuple(found)))
     graph.eliminate_dead_code()
+    _pool_before_relu(graph)
+    graph.eliminate_dead_code()
     return torch.no_grad()(fx.GraphModule(root, graph).forward)
+
+
+def _pool_before_relu(graph: fx.Graph) -> None:
+    """Lets ReLU, and its gradient, follow max pooling where it came before: fewer numbers, the same bits.
+
+    The largest of some numbers is above zero where it was, and below it neither passes a gradient on.
+    """
+    aten = torch.ops.aten
+    for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
+        users = {user.target: user for user in _users(relu)}
+        pool, back, gate = (users.get(function) for function in _AFTER_RELU)
+        if len(users) != 3 or len(_users(relu)) != 3 or pool is None or back is None or gate is None:
+            continue
+        if _users(back) != [gate]:
+            continue
+        pooled = next(user for user in pool.users if user.args[1] == 0)
+        with graph.inserting_after(pooled):
+            found = graph.call_function(aten.relu.default, (pooled,))
+        pooled.replace_all_uses_with(found, lambda user, found=found: user is not found)
+        with graph.inserting_before(back):
+            back.update_arg(0, graph.call_function(aten.threshold_backward.default, (back.args[0], found, 0)))
+        gate.replace_all_uses_with(gate.args[0])
+        relu.replace_all_uses_with(relu.args[0])
+
+
+_AFTER_RELU = (
+    torch.ops.aten.max_pool2d_with_indices.default,
+    torch.ops.aten.max_pool2d_with_indices_backward.default,
+    torch.ops.aten.threshold_backward.default,
+)
+
+
+def _users(node: fx.Node) -> list[fx.Node]:
+    """Who uses it, directly or as a view."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        found += _users(user) if user.target is torch.ops.aten.view.default else [user]
+    return found
 
 
 def _are_tensors(results: Any) -> bool:
