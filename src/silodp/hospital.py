@@ -131,9 +131,11 @@ class Hospital:
             )  # fmt: skip
         measured = None
         if diagnose:
-            kept = torch.cat(trained.sketches).masked_fill_(lost[:, None], 0.0)
-            loss = torch.cat(trained.losses).nanmean()
-            measured = Diagnostics(norms.masked_fill(lost, 0.0), kept, loss)
+            sketches = torch.cat(trained.sketches)
+            if lost.any():
+                norms, sketches[lost] = norms.masked_fill(lost, 0.0), 0.0
+            sketches *= norms.clamp(min=1e-30).reciprocal().float()[:, None]
+            measured = Diagnostics(norms, sketches.half(), torch.cat(trained.losses).nanmean())
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
         self._answered, self._round = (answer, plan.round) if self._is_stateful else (None, 0)
         return answer

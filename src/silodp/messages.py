@@ -150,7 +150,8 @@ class Diagnostics:
 
     Attributes:
         norms: (v,) float64 L2 norms before clipping; 0 where an intermediary is lost.
-        sketches: (v, k) float32 sketches of the updates, for cosines without keeping the updates.
+        sketches: (v, k) float16 sketches of the updates, divided by their norms: for cosines without
+            keeping the updates.
         loss: () float32 mean training loss.
     """
 

@@ -213,7 +213,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-_PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
+_PLAIN = (torch.float16, torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
 def _packed(value: Any) -> memoryview:

@@ -65,7 +65,7 @@ class _Call(NamedTuple):
 
 
 class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down each operator's call, below autograd and vmap; holds all tensors, so ids stay theirs."""
+    """Writes down each operator's call, below autograd and vmap; holds all tensors, so places stay theirs."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ def _graph(
 ) -> Function:
     """The calls as a function, without those that change nothing and those whose results nobody uses."""
     graph, root = fx.Graph(), nn.Module()
-    nodes = {id(one): graph.placeholder(f"given_{number}") for number, one in enumerate(given)}
+    nodes = {_view(one): graph.placeholder(f"given_{number}") for number, one in enumerate(given)}
     changing, lasting = set(map(_place, given)), {_place(resident)}  # memory that lies elsewhere next time
 
     def node_of(value: Any) -> Any:
@@ -96,13 +96,13 @@ def _graph(
             return type(value)(map(node_of, value))
         if not isinstance(value, Tensor):
             return value
-        if id(value) not in nodes:  # it was there before
+        if _view(value) not in nodes:  # it was there before
             if _place(value) in changing:
                 raise _CannotBeRecordedError("a tensor comes from nowhere")
             lasting.add(_place(value))
             root.register_buffer(f"held_{len(nodes)}", value.detach())
-            nodes[id(value)] = graph.get_attr(f"held_{len(nodes)}")
-        return nodes[id(value)]
+            nodes[_view(value)] = graph.get_attr(f"held_{len(nodes)}")
+        return nodes[_view(value)]
 
     for call in calls:
         single, changes = isinstance(call.found, Tensor), call.operator._schema.is_mutable
@@ -111,14 +111,14 @@ def _graph(
             raise _CannotBeRecordedError(f"{call.operator} looks at values")
         if single and not changes and _place(call.found) == _place(resident):
             continue  # a view of what stays is made once
-        if single and not changes and call.given and _same(call.found, call.given[0]):
-            nodes[id(call.found)] = node_of(call.given[0])
+        if single and not changes and _view(call.found) in nodes:
             continue
         named = {name: node_of(value) for name, value in call.named.items()}
         node = graph.call_function(call.operator, node_of(call.given), named)
         for number, result in enumerate(results or ()):
-            if isinstance(result, Tensor) and id(result) not in nodes:
-                nodes[id(result)] = node if single else graph.call_function(operator.getitem, (node, number))
+            if isinstance(result, Tensor) and _view(result) not in nodes:
+                part = node if single else graph.call_function(operator.getitem, (node, number))
+                nodes[_view(result)] = part
                 changing |= {_place(result)} - lasting
     graph.output(node_of(tuple(found)))
     graph.eliminate_dead_code()
@@ -176,13 +176,9 @@ def _place(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _same(one: Tensor, other: Any) -> bool:
-    """Whether they are the same numbers at the same place."""
-    return (
-        isinstance(other, Tensor)
-        and one.data_ptr() == other.data_ptr()
-        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
-    )
+def _view(tensor: Tensor) -> tuple[Any, ...]:
+    """What two tensors share that are the same numbers at the same place."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _drawn() -> bytes:
