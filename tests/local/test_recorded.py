@@ -1,11 +1,13 @@
 """A recorded function is the function to the bit, or it is not recorded."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from silodp.local.recorded import Function, recorded
 
@@ -47,7 +49,22 @@ def returns_what_it_is_given(images: Tensor) -> tuple[Tensor, ...]:
     return images.detach(), WEIGHT.view(4, 3), torch.zeros(2)
 
 
-@pytest.mark.parametrize("function", [with_gradient, changes_in_place, returns_what_it_is_given])
+def pools_after_relu(images: Tensor) -> tuple[Tensor, ...]:
+    drawn = nn.functional.relu(images.view(1, 1, 5, 4) * WEIGHT.sum())
+    loss = nn.functional.max_pool2d(drawn, 2, padding=1).square().sum()
+    return loss.detach(), *torch.autograd.grad(loss, [WEIGHT])
+
+
+def needs_relu_before_pooling(images: Tensor) -> tuple[Tensor, ...]:
+    drawn = nn.functional.relu(images.view(1, 1, 5, 4) * WEIGHT.sum())
+    loss = nn.functional.max_pool2d(drawn, 2).square().sum() + drawn.sum()
+    return loss.detach(), *torch.autograd.grad(loss, [WEIGHT])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [with_gradient, changes_in_place, returns_what_it_is_given, pools_after_relu, needs_relu_before_pooling],
+)
 def test_other_values_give_what_the_function_gives(function: Function) -> None:
     """Of its arguments, and of the memory that it reads."""
     WEIGHT.requires_grad_()
@@ -61,6 +78,33 @@ def test_other_values_give_what_the_function_gives(function: Function) -> None:
             assert torch.equal(one, other)
             assert not one.requires_grad or one is WEIGHT
     assert not calls
+
+
+class Passed(TorchDispatchMode):
+    """How many numbers ReLU is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        if function is torch.ops.aten.relu.default:
+            self.numbers += given[0].numel()
+        return function(*given, **(named or {}))
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), 0.0, -0.0, -1.0])
+def test_relu_follows_the_pooling_that_follows_it(odd: float) -> None:
+    """To the bit, also where a window has nothing above zero, or no numbers."""
+    WEIGHT.requires_grad_()
+    repeat, _ = counted(pools_after_relu, WEIGHT)
+    given = numbers(5, 4, seed=4)
+    given[1:3, 1:] = odd
+    with Passed() as passed:
+        found = repeat(given)
+    assert passed.numbers == 9  # windows, of 20 numbers
+    for one, other in zip(found, pools_after_relu(given), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def looks_at_values(images: Tensor) -> tuple[Tensor, ...]:

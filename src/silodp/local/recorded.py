@@ -134,20 +134,23 @@ def _pool_before_relu(graph: fx.Graph) -> None:
     """
     aten = torch.ops.aten
     for relu in graph.find_nodes(op="call_function", target=aten.relu.default):
-        users = {user.target: user for user in _users(relu)}
-        pool, back, gate = (users.get(function) for function in _AFTER_RELU)
-        if len(users) != 3 or len(_users(relu)) != 3 or pool is None or back is None or gate is None:
+        every = _users(relu)
+        users = {user.target: user for user in every}
+        if len(every) != 3 or set(users) != set(_AFTER_RELU):
             continue
+        pool, back, gate = (users[function] for function in _AFTER_RELU)
         if _users(back) != [gate]:
             continue
         pooled = next(user for user in pool.users if user.args[1] == 0)
+        after = list(pooled.users)
         with graph.inserting_after(pooled):
             found = graph.call_function(aten.relu.default, (pooled,))
-        pooled.replace_all_uses_with(found, lambda user, found=found: user is not found)
+        for user in after:
+            user.replace_input_with(pooled, found)
         with graph.inserting_before(back):
             back.update_arg(0, graph.call_function(aten.threshold_backward.default, (back.args[0], found, 0)))
-        gate.replace_all_uses_with(gate.args[0])
-        relu.replace_all_uses_with(relu.args[0])
+        gate.replace_all_uses_with(gate.all_input_nodes[0])
+        relu.replace_all_uses_with(relu.all_input_nodes[0])
 
 
 _AFTER_RELU = (

@@ -37,4 +37,5 @@ def sketch(vector: Tensor, signs: Tensor) -> Tensor:
 def cosines(sketches: Tensor, total: Tensor) -> Tensor:
     """(v,) cosine of each row of (v, k) `sketches` with the (k,) sketch `total`; 0 where either is zero."""
     rows = sketches.float()
-    return rows @ total / (torch.linalg.vector_norm(rows, dim=1) * total.norm()).clamp(min=1e-30)
+    lengths = rows.norm(dim=1) * total.norm()
+    return (rows @ total).div_(lengths.clamp(min=1e-30))
