@@ -1,7 +1,8 @@
 """Hospitals in several processes of this machine: each core trains some of them, one after the other.
 
-Small networks do not use two cores well; two hospitals do. Processes are forked when the hospitals are there,
-so images and networks are not copied. A hospital stays with its process, which keeps its optimizer states.
+Small networks do not use two cores well; two hospitals do. This process trains its share, too. The others are
+forked when the hospitals are there, so images and networks are not copied. A hospital stays with its process,
+which keeps its optimizer states.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import logging
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Workers:
-    """An engine over forked processes.
+    """An engine over this process and forked ones.
 
     Guarantee: the same numbers as `InProcess` with as many threads, whatever the number of processes: a
     hospital's answer depends on the plan and its own data alone, and answers come in the order asked.
@@ -46,7 +49,7 @@ class Workers:
 
         Args:
             hospitals: all on the CPU.
-            count: of processes, at most one a hospital.
+            count: of processes, this one included; at most one a hospital.
         """
         self._names = [one.name for one in hospitals]
         self.diagnostics: dict[str, Diagnostics] = {}
@@ -54,7 +57,9 @@ class Workers:
         self._processes = []
         self._waiting: dict[Connection, list[str]] = {}  # hospitals that have not answered the last request
         fork = multiprocessing.get_context("fork")
-        for group in _dealt(hospitals, count):
+        own, *groups = _dealt(hospitals, count)
+        self._own = {one.name: one for one in own}
+        for group in groups:
             here, there = fork.Pipe()
             # Whoever else holds an end of this pipe keeps the process waiting for us after our death.
             inherited = [here, *self._pipes.values()]
@@ -117,26 +122,32 @@ class Workers:
     ) -> Iterator[tuple[str, Any]]:
         """What the method gives at each hospital, or the exception it raises, in the order of `names`.
 
-        A process hears all its names at once and answers one after the other, so it waits for this process
-        only when its pipe is full. Answers to a request that was given up here are thrown away.
+        A process hears all its names at once and answers one after the other, without waiting for this one,
+        which meanwhile asks its own hospitals. Answers to a request that was given up here are thrown away.
         """
         for pipe, others in self._waiting.items():
             for _ in others:
                 _heard(pipe)
         waiting = self._waiting = {}
+        own = [name for name in names if name in self._own]
         for name in names:
-            waiting.setdefault(self._pipes[name], []).append(name)
+            if name in self._pipes:
+                waiting.setdefault(self._pipes[name], []).append(name)
         request = _packed((method, given, named))
         for pipe, mine in waiting.items():
             _tell(pipe, mine, request)
         found: dict[str, Any] = {}
         for name in names:
             while name not in found:
-                for ready in wait(list(waiting)):
+                answered = wait(list(waiting), 0 if own else None)
+                for ready in answered:
                     assert isinstance(ready, Connection)
                     found[waiting[ready].pop(0)] = _heard(ready)
                     if not waiting[ready]:
                         del waiting[ready]
+                if own and not answered:
+                    here = own.pop(0)
+                    found[here] = _asked(self._own[here], method, given, named)
             yield name, found.pop(name)
 
 
@@ -174,6 +185,8 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
     for other in inherited:
         other.close()
     mine = {one.name: one for one in hospitals}
+    answers: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+    threading.Thread(target=_send, args=(pipe, answers), daemon=True).start()
     said = _Said()
     # What the process that asks has here may wait for a lock that one of its threads held when it forked.
     logging.getLogger("silodp").handlers[:], logging.getLogger("silodp").propagate = [said], False
@@ -182,11 +195,23 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
             names = pipe.recv()
             method, given, named = pickle.loads(pipe.recv_bytes())
             for name in names:
-                try:
-                    answer = getattr(mine[name], method)(*given, **named)
-                except Exception as error:
-                    answer = error
-                pipe.send_bytes(_packed_answer(answer, said.taken()))
+                answer = _asked(mine[name], method, given, named)
+                answers.put(_packed_answer(answer, said.taken()))
+
+
+def _send(pipe: Connection, answers: queue.SimpleQueue[memoryview]) -> None:
+    """A thread: the next hospital trains while the answer before it waits until there is room in the pipe."""
+    with contextlib.suppress(OSError):
+        while True:
+            pipe.send_bytes(answers.get())
+
+
+def _asked(hospital: Hospital, method: str, given: Any, named: Any) -> Any:
+    """What the method gives, or the exception it raises."""
+    try:
+        return getattr(hospital, method)(*given, **named)
+    except Exception as error:
+        return error
 
 
 class _Said(logging.Handler):
