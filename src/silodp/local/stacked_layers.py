@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ class ByChannels(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         layer, named = _LAYERS.get(getattr(function, "__name__", "")), named or {}
-        if layer is not None and given[0].ndim == 4 and not named.get("return_indices"):
+        if layer is not None and layer.takes(named, *given):
             return layer.apply(named, *given)
         return function(*given, **named)
 
@@ -28,6 +29,11 @@ class _Layer(torch.autograd.Function):
     """A layer with its own batching rule; autograd differentiates the batched call."""
 
     call: Any
+
+    @staticmethod
+    def takes(named: dict[str, Any], images: Tensor, *rest: Any) -> bool:
+        """Whether the rule is for a call with these arguments."""
+        return images.ndim == 4 and not named.get("return_indices")
 
     @classmethod
     def forward(cls, named: dict[str, Any], *given: Any) -> Any:
@@ -39,10 +45,7 @@ class _Layer(torch.autograd.Function):
 
 
 class _Convolution(_Layer):
-    """W convolutions as one with W times as many groups.
-
-    The bias is added by itself: its gradient is then a plain sum, and oneDNN's takes as long as the weights'.
-    """
+    """W convolutions as one with W times as many groups."""
 
     call = staticmethod(functional.conv2d)
 
@@ -52,10 +55,85 @@ class _Convolution(_Layer):
         every = _joined(names, dims, named, given, {"input": 1, "weight": 0, "bias": 0}, width)
         every["groups"] = width * every.get("groups", 1)
         bias = every.pop("bias", None)
-        found = functional.conv2d(**every)
-        if bias is not None:
-            found += bias.view(-1, 1, 1)
-        return _apart(found, width), 1
+        if bias is None:
+            return _apart(functional.conv2d(**every), width), 1
+        found = functional.conv2d(**every, bias=bias.detach())
+        return _apart(_Bias.apply(found, bias), width), 1  # type: ignore[no-untyped-call]
+
+
+class _Bias(torch.autograd.Function):
+    """The gradient of a bias that is added already: a plain sum; oneDNN's takes as long as the weights'."""
+
+    @staticmethod
+    def forward(images: Tensor, bias: Tensor) -> Tensor:
+        return images.view_as(images)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Saves nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient, gradient.sum((0, 2, 3))
+
+
+class _Linear(_Layer):
+    """W linear layers as one product."""
+
+    call = staticmethod(functional.linear)
+
+    @staticmethod
+    def takes(named: dict[str, Any], rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+        return rows.ndim == 2 and bias is not None and not named
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, named: dict[str, Any], *given: Tensor) -> tuple[Tensor, int]:
+        rows, weights, biases = map(partial(_in_front, info.batch_size), given, dims[1:])
+        return _Products.apply(rows, weights, biases), 0  # type: ignore[no-untyped-call]
+
+
+class _Products(torch.autograd.Function):
+    """(W, n, i) times (W, o, i) plus (W, o); the weights' gradient comes in the weights' own order."""
+
+    @staticmethod
+    def forward(rows: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        return torch.baddbmm(biases[:, None], rows, weights.mT)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weights = ctx.saved_tensors
+        for_rows, for_weights, for_biases = ctx.needs_input_grad
+        return (
+            gradient.bmm(weights) if for_rows else None,
+            gradient.mT.bmm(rows) if for_weights else None,
+            gradient.sum(1) if for_biases else None,
+        )
+
+
+class _CrossEntropy(_Layer):
+    """W means as those of one loss for every row, where `torch.vmap` makes two dozen calls."""
+
+    call = staticmethod(functional.cross_entropy)
+
+    @staticmethod
+    def takes(named: dict[str, Any], logits: Tensor, labels: Tensor, *rest: Any) -> bool:
+        usual = all(value == _CROSS_ENTROPY.get(name) for name, value in named.items())
+        return logits.ndim == 2 and labels.ndim == 1 and usual and not rest
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, named: dict[str, Any], *given: Tensor) -> tuple[Tensor, int]:
+        logits, labels = map(partial(_in_front, info.batch_size), given, dims[1:])
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return losses.view(labels.shape).sum(1) / labels.ne(_IGNORED).sum(1), 0
+
+
+_IGNORED = -100
+_CROSS_ENTROPY = {"ignore_index": _IGNORED, "reduction": "mean", "label_smoothing": 0.0}
+"""The arguments' usual values that are not None."""
 
 
 class _GroupNorm(_Layer):
@@ -82,7 +160,13 @@ class _Pooling(_Layer):
         return _apart(pooled, info.batch_size), 1
 
 
-_LAYERS: dict[str, Any] = {"conv2d": _Convolution, "group_norm": _GroupNorm, "max_pool2d": _Pooling}
+_LAYERS: dict[str, Any] = {
+    "conv2d": _Convolution,
+    "group_norm": _GroupNorm,
+    "max_pool2d": _Pooling,
+    "linear": _Linear,
+    "cross_entropy": _CrossEntropy,
+}
 
 
 def _joined(
@@ -115,13 +199,19 @@ def _beside(tensor: Tensor, lanes: int | None, place: int, width: int) -> Tensor
     return tensor.movedim(lanes, place).flatten(place, place + 1)
 
 
+def _in_front(width: int, tensor: Tensor, lanes: int | None) -> Tensor:
+    """The tensor with the lanes as its first dimension; a view."""
+    return tensor.expand(width, *tensor.shape) if lanes is None else tensor.movedim(lanes, 0)
+
+
 def _apart(images: Tensor, width: int) -> Tensor:
     """Views (n, W·c, h, w) as (n, W, c, h, w); the gradient comes back in channels-last order."""
-    if images.requires_grad:
-        images.register_hook(_channels_last)  # type: ignore[no-untyped-call]
-    return images.view(len(images), width, -1, *images.shape[2:])
+    found = images.view(len(images), width, -1, *images.shape[2:])
+    if found.requires_grad:
+        found.register_hook(_channels_last)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _channels_last(gradient: Tensor) -> Tensor:
     """In another order than its images a gradient makes a pooling's backward pass seven times as slow."""
-    return gradient.contiguous(memory_format=torch.channels_last)
+    return gradient.permute(0, 3, 4, 1, 2).contiguous().permute(0, 3, 4, 1, 2)
