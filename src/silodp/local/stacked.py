@@ -113,7 +113,7 @@ class Stacked:
             losses = torch.vmap(loss)(lanes.parameters, images, targets)
         # Lanes share no parameter, so each gets the gradient of its own loss.
         own = list(lanes.parameters.values())
-        return losses.detach(), *torch.autograd.grad(losses.sum(), own, materialize_grads=True)
+        return losses.detach(), *torch.autograd.grad(losses, own, lanes.ones, materialize_grads=True)
 
 
 class _Lanes:
@@ -128,6 +128,7 @@ class _Lanes:
         self._width = width
         self.values = torch.empty(width * len(trainer.model))
         self.gradients = torch.zeros_like(self.values)
+        self.ones = torch.ones(width)
         self.differentiated: dict[tuple[Any, ...], Function] = {}  # by the form of a batch
         shapes = [p.shape for p in trainable.values()]
         own, self.gradient_views = (
