@@ -37,6 +37,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "256": {"model": UNET, "size": 256, "v": 15, "images": 360},
     "128": {"model": UNET, "size": 128, "v": 15, "images": 360},
     "96": {"model": UNET | {"features": 4}, "size": 96, "v": 15, "images": 360},
+    "256-group": {"model": UNET | {"norm": "group"}, "size": 256, "v": 15, "images": 360},
+    "128-group": {"model": UNET | {"norm": "group"}, "size": 128, "v": 15, "images": 360},
     "densenet": {
         "model": {"kind": "densenet", "features": 64, "norm": "batch"},
         "size": 224, "v": 4, "images": 128, "batch": 16,

@@ -150,13 +150,13 @@ class Mechanism(Releases):
             if (why := _unexpected(answer, plan, asked, counted)) is not None:
                 ignored.append((name, why))
                 continue
-            why, length = self._checked(plan, answer.numbers)
+            why, length, last = self._checked(plan, answer.numbers)
             if why is not None:
                 absent[name] = why
             else:
                 counted.add(name)
                 del absent[name]
-                total += self._limited(plan, answer.numbers.detach().to(total.device), length, unit)
+                total += self._limited(plan, answer.numbers.detach().to(total.device), length, last, unit)
 
         if len(counted) < self.shares:
             raise InputError(
@@ -205,19 +205,20 @@ class Mechanism(Releases):
         """Says why the numbers of an answer to this plan cannot be counted; None where they can."""
         return self._checked(plan, numbers)[0]
 
-    def _checked(self, plan: RoundPlan, numbers: object) -> tuple[str | None, float]:
-        """Why the numbers cannot be counted, if so, and the norm of their (d,) sum."""
+    def _checked(self, plan: RoundPlan, numbers: object) -> tuple[str | None, float, float]:
+        """Why the numbers cannot be counted, if so, the norm of their (d,) sum, and the sum of bits."""
         assert plan.clip_bound is not None, "the norms have given C"
         size = len(plan.parameters)
         return _checked(numbers, size, whole=self._lattice_spacing(plan.clip_bound, size) is not None)
 
-    def _limited(self, plan: RoundPlan, numbers: Tensor, length: float, unit: float) -> Tensor:
+    def _limited(self, plan: RoundPlan, numbers: Tensor, length: float, bits: float, unit: float) -> Tensor:
         """Scales a dishonest contribution down to the largest that an honest hospital could make.
 
         Args:
             plan: whose C and v say how large that is.
             numbers: (d + 1,), see `Contribution`; not changed.
             length: norm of the first d.
+            bits: the last one.
             unit: distance of lattice points.
         """
         assert plan.clip_bound is not None
@@ -230,7 +231,7 @@ class Mechanism(Releases):
         if length > most:
             numbers = numbers.clone()
             numbers[:-1] = numbers[:-1].mul(clip_factor(torch.tensor(length), most)).trunc_()
-        if abs(numbers[-1]) > limit:
+        if abs(bits) > limit:
             numbers = torch.cat([numbers[:-1], numbers[-1:].clamp(-limit, limit)])
         return numbers
 
@@ -250,25 +251,28 @@ def _unexpected(answer: Contribution, plan: RoundPlan, asked: Sequence[str], cou
     return None if answer.plan == plan.digest else "it answered another plan"
 
 
-def _checked(numbers: object, size: int, *, whole: bool) -> tuple[str | None, float]:
-    """Reads the numbers once: why they cannot be counted, and the norm of all but the last."""
+def _checked(numbers: object, size: int, *, whole: bool) -> tuple[str | None, float, float]:
+    """Reads the numbers once: why they cannot be counted, the norm of all but the last, and the last."""
+    unread = math.nan, math.nan
     if not isinstance(numbers, Tensor) or numbers.layout != torch.strided or numbers.is_meta:
-        return "its update is no vector of numbers in double precision", math.nan
+        return "its update is no vector of numbers in double precision", *unread
     if numbers.dtype != torch.float64:
-        return "its update is no vector of numbers in double precision", math.nan
+        return "its update is no vector of numbers in double precision", *unread
     if tuple(numbers.shape) != (size + 1,):
-        return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}", math.nan
+        return f"its update has shape {tuple(numbers.shape)} instead of {(size + 1,)}", *unread
     numbers = numbers.detach()
     squares, fractions = torch.zeros(2, dtype=torch.float64, device=numbers.device)
     for (part,) in blocks(numbers[:-1]):
         squares += torch.dot(part, part)
         if whole:
             fractions += part.frac().abs_().sum()  # faster than asking each whether it is zero
-    length = math.sqrt(float(squares))
-    if not math.isfinite(length + float(numbers[-1])):
-        return "its update is NaN or infinite", length
     fractions += numbers[-1].frac().abs()
-    return "its update is not of whole numbers" if bool(fractions) else None, length
+    # All at once: each number that is read from a GPU waits for it.
+    squared, between, last = torch.stack([squares, fractions, numbers[-1]]).tolist()
+    length = math.sqrt(squared)
+    if not math.isfinite(length + last):
+        return "its update is NaN or infinite", length, last
+    return "its update is not of whole numbers" if between else None, length, last
 
 
 def _digest(released: Tensor) -> str:

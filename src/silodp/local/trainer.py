@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from silodp.cohorts.cohort import Examples
 from silodp.local.augmentation import move
+from silodp.local.group_norm import GroupNormOnGpu
 from silodp.local.jobs import Job
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
@@ -133,7 +134,9 @@ class LocalTrainer:
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits in single precision, computed in bfloat16 on a GPU where autocast allows."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        if self.device.type != "cuda":
+            return self.model.module(images).float()  # type: ignore[no-any-return]
+        with torch.autocast("cuda", torch.bfloat16), GroupNormOnGpu():
             return self.model.module(images).float()  # type: ignore[no-any-return]
 
     @torch.no_grad()
