@@ -17,9 +17,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/engines/flower"))
 
-from flower_stage import HOSPITALS, Stage, until  # type: ignore[import-not-found]
+from flower_stage import HOSPITALS, Stage  # type: ignore[import-not-found]
+from processes import until  # type: ignore[import-not-found]
 
 from silodp.engines.transport import Transport
 

@@ -2,12 +2,12 @@
 what can go wrong on the way."""
 
 import random
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from processes import free_port
 
 from silodp import Cohort, Experiment
 from silodp.cohorts.cohort import HospitalData
@@ -137,10 +137,8 @@ class Federation:
     def kit(self, folder: Path) -> Path:
         """A kit of these hospitals, whose files the sites write; nothing is at its SuperLink's port."""
         init(folder, list(self.sites))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            path, port = folder / "coordinator" / "coordinator.toml", free.getsockname()[1]
-        path.write_text(path.read_text().replace("18443", str(port)))
+        path = folder / "coordinator" / "coordinator.toml"
+        path.write_text(path.read_text().replace("18443", str(free_port())))
         for name in self.sites:
             (folder / "hospitals" / name / "state").symlink_to(self.folder / name)
         (folder / "coordinator" / "log").mkdir()

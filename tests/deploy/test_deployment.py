@@ -3,16 +3,15 @@
 import json
 import os
 import signal
-import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import command_line, command_of, forked
+from processes import free_port, until
 from safetensors.torch import load_file
 
 from silodp import Experiment, train
@@ -27,12 +26,6 @@ NAMES = ("hospital-01", "hospital-02")  # as the synthetic cohort calls its firs
 DATA = {"kind": "synthetic-mri", "hospitals": 2, "slices": 48, "image_size": 32}
 ASKED = ("rounds=4", "cohort.image_size=32", "local.batch_size=4", "privacy.delta=0.01")
 PATIENCE = 90  # seconds, for a busy machine
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(log: Path, *words: object) -> subprocess.Popen[bytes]:
@@ -59,13 +52,6 @@ def stop_all(processes: dict[str, subprocess.Popen[bytes]]) -> None:
         process.terminate()
     for process in processes.values():
         process.wait(PATIENCE)
-
-
-def until(what: Callable[[], bool], said: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < end, f"{said}: not within {PATIENCE} s"
-        time.sleep(0.05)
 
 
 class Deployment:

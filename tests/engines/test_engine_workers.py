@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Killed, blob_cohort, kill_after
+from processes import ended, until
 from torch import Tensor, nn
 
 from silodp import Cohort, Experiment, InputError, resume, train
@@ -119,16 +120,11 @@ def workers_of(cohort: Cohort, count: int = 2) -> Workers:
     return engine
 
 
-def ended(process: Any) -> bool:
-    process.join(60)
-    return process.exitcode is not None
-
-
 def test_closing_ends_the_processes(cohort: Cohort) -> None:
     engine = workers_of(cohort)
     assert all(process.is_alive() for process in engine._processes)
     engine.close()
-    assert all(map(ended, engine._processes))
+    until(lambda: all(ended(process.pid) for process in engine._processes), "the processes have ended")
 
 
 def test_a_killed_process_ends_the_run_with_a_sentence(cohort: Cohort) -> None:
@@ -177,22 +173,11 @@ def test_processes_do_not_outlive_the_one_that_asks(cohort: Cohort, tmp_path: Pa
         told.write_text(" ".join(str(process.pid) for process in engine._processes))
         time.sleep(600)
         os._exit(0)
-    until = time.monotonic() + 120
-    while not (told.exists() and len(told.read_text().split()) == 2) and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: told.exists() and len(told.read_text().split()) == 2, "the processes have begun")
     pids = [int(word) for word in told.read_text().split()]
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    while any(map(alive, pids)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not any(map(alive, pids))
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: all(map(ended, pids)), "the processes have ended")
 
 
 def test_how_many(cohort: Cohort) -> None:

@@ -188,7 +188,7 @@ def _write_coordinator(
     authority = new_authority(f"silodp {settings.name} {secrets.token_hex(4)}")
     server = _issue(authority, settings, days)
     private_folder(folder)
-    private_folder(folder / kit_files.PROXY)
+    private_folder(folder / "proxy")  # for what nginx writes
     for name, certified in (("ca", authority), ("server", server)):
         write_new(folder / f"{name}.crt", certified.pem)
         write_private(folder / f"{name}.key", certified.key)

@@ -13,7 +13,6 @@ from silodp.deploy.config import CoordinatorSettings, SiteSettings, split_addres
 from silodp.engines.flower.proxy import nginx_config
 
 TEMPLATES = Path(__file__).parent / "templates"
-PROXY = "proxy"  # the folder that nginx writes into
 PLACES = {
     "home": "/var/lib/silodp",
     "venv": "/opt/silodp",
@@ -38,18 +37,7 @@ def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
     yield "compose.yaml", _text("coordinator.compose.yaml", values)
     for unit in ("silodp-coordinator.service", "silodp-proxy.service"):
         yield f"systemd/{unit}", _text(unit, values)
-    here = {name: Path(name) for name in ("server.crt", "server.key", "ca.crt", PROXY)}
-    yield (
-        "nginx.conf",
-        nginx_config(
-            _listen(settings.address),
-            here["server.crt"],
-            here["server.key"],
-            f"127.0.0.1:{settings.port}",
-            here["ca.crt"],
-            here[PROXY],
-        ),
-    )
+    yield "nginx.conf", nginx_config(_listen(settings.address), settings.port)
 
 
 def hospital_files(name: str, address: str, **facts: Any) -> Files:

@@ -18,7 +18,6 @@ from silodp.files import private_folder
 
 if TYPE_CHECKING:
     from silodp.deploy.run import Coordinator
-    from silodp.engines.flower.superlink import SuperLinkSettings
     from silodp.engines.flower.supervisor import Supervisor
 
 log = logging.getLogger("silodp")
@@ -61,18 +60,16 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
 def run_link(folder: Path, stop: threading.Event) -> None:
     """Runs a hospital's link, which has the connection and the node's key but no data."""
     from silodp.deploy.local_socket import ask
-    from silodp.engines.flower.link import LinkSettings
     from silodp.engines.flower.link import run_link as carry
 
     settings = read_site(folder)
-    socket = settings.socket_path(folder)
-    link = LinkSettings(settings.superlink, folder / "ca.crt", folder / "node.key")
-    carry(link, lambda message: ask(socket, message, LONGEST_ANSWER), stop)
+    socket, ca, key = settings.socket_path(folder), folder / "ca.crt", folder / "node.key"
+    carry(settings.superlink, ca, key, lambda message: ask(socket, message, LONGEST_ANSWER), stop)
 
 
 def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None:
     """Runs both, each in a process of its own that is restarted when it dies, until `stop` is set."""
-    from silodp.engines.flower.supervisor import Program, Supervisor
+    from silodp.engines.flower.supervisor import Supervisor
 
     settings = read_site(folder)
     command = _own_command()
@@ -81,10 +78,10 @@ def run_hospital(folder: Path, data: Path | None, stop: threading.Event) -> None
     log_of = _logs(folder)
     socket = settings.socket_path(folder)
     programs = [
-        Program("site", [*command, "site", *where, *own], log_of / "site.log", ready=socket.exists),
-        Program("link", [*command, "link", *where], log_of / "link.log"),
+        Supervisor("site", [*command, "site", *where, *own], log_of / "site.log", ready=socket.exists),
+        Supervisor("link", [*command, "link", *where], log_of / "link.log"),
     ]
-    with _kept([Supervisor(program) for program in programs]):
+    with _kept(programs):
         log.info("%s: site and link are running; their logs are in %s", settings.name, log_of)
         stop.wait()
 
@@ -97,7 +94,7 @@ def run_coordinator(folder: Path, stop: threading.Event, *, proxy: bool = True) 
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
     roster, log_of = read_roster(place / ROSTER), _logs(place)
-    kept = [superlink(superlink_settings(place, settings.port), roster.nodes)]
+    kept = [superlink(place, settings.port, roster.nodes)]
     if proxy:
         (place / "proxy").mkdir(mode=0o700, exist_ok=True)
         kept.append(start_proxy(place / "nginx.conf", log_of / "proxy.log"))
@@ -117,7 +114,7 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
     from silodp.deploy.keys import read_signing_key
     from silodp.deploy.run import Coordinator
     from silodp.deploy.status import REFUSALS
-    from silodp.engines.flower.grid import FlowerTransport, GridSettings
+    from silodp.engines.flower.grid import FlowerTransport
 
     place, settings = coordinator_folder(folder), read_coordinator(folder)
     roster = read_roster(place / ROSTER)
@@ -126,27 +123,14 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
         raise InputError(
             f"{place / ROSTER}: the keys of {missing} are missing; add them with `silodp deploy admit`"
         )
-    grid = GridSettings(
-        f"127.0.0.1:{settings.port}", place / "ca.crt", place / "superexec.secret",
-        ttl=max(patience, deadline),
-    )  # fmt: skip
+    superlink, secret = f"127.0.0.1:{settings.port}", place / "superexec.secret"
     return Coordinator(
-        FlowerTransport(grid, roster.nodes),
+        FlowerTransport(superlink, place / "ca.crt", secret, roster.nodes, ttl=max(patience, deadline)),
         read_signing_key(place / "signing.key"),
         {member.name: member.signing_key for member in roster.hospitals},
         patience,
         refusals=_logs(place) / REFUSALS,
     )
-
-
-def superlink_settings(place: Path, port: int) -> SuperLinkSettings:
-    """Settings of the SuperLink in a coordinator's folder."""
-    from silodp.engines.flower.superlink import SuperLinkSettings
-
-    return SuperLinkSettings(
-        port, place / "ca.crt", place / "server.crt", place / "server.key", place / "superexec.secret",
-        place / "log" / "superlink",
-    )  # fmt: skip
 
 
 def _own_command() -> list[str]:

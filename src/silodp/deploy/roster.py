@@ -85,9 +85,9 @@ class Roster(Settings):
         return tuple(member.name for member in self.hospitals)
 
     @property
-    def nodes(self) -> dict[str, str]:
-        """The public key of each hospital's node, as OpenSSH writes it."""
-        return {member.name: member.node for member in self.hospitals}
+    def nodes(self) -> dict[str, EllipticCurvePublicKey]:
+        """The public key of each hospital's node."""
+        return {member.name: member.node_key for member in self.hospitals}
 
     def member(self, name: str) -> Member | None:
         return next((member for member in self.hospitals if member.name == name), None)

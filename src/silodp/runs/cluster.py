@@ -22,7 +22,6 @@ from silodp.cohorts import Cohort
 from silodp.compatibility import refuse_norm_readers
 from silodp.engines.flower.simulation import (
     Simulation,
-    SimulationSettings,
     ray_address,
     refuse_unreachable_ray,
     refuse_without_ray,
@@ -72,8 +71,8 @@ class Cluster:
     def engine(self, experiment: ResolvedExperiment, cohort: Cohort, place: torch.device) -> ClusterEngine:
         """For hospitals that are in this cohort, and a server on `place`."""
         gpus = float(place.type == "cuda") if self.gpus is None else self.gpus
-        names = tuple(hospital.name for hospital in cohort.hospitals)
-        transport = Simulation(SimulationSettings(names, HANDLER, experiment.threads or 1, gpus))
+        names = [hospital.name for hospital in cohort.hospitals]
+        transport = Simulation(names, HANDLER, experiment.threads or 1, gpus)
         return ClusterEngine(transport, experiment, cohort, "cuda" if gpus else "cpu")
 
 

@@ -5,12 +5,9 @@ import sys
 from pathlib import Path
 
 from silodp.deploy.signals import stop_on_signals
-from silodp.engines.flower.link import LinkSettings, run_link
+from silodp.engines.flower.link import run_link
 
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-run_link(
-    LinkSettings(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])),
-    lambda question: question,
-    stop_on_signals(),
-)
+address, ca, key = sys.argv[1:]
+run_link(address, Path(ca), Path(key), lambda question: question, stop_on_signals())
 print("signed off; PyTorch was", "imported" if "torch" in sys.modules else "not imported")

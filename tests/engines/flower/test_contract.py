@@ -15,7 +15,7 @@ import pytest
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.superlink import SuperLinkSettings, _command
+from silodp.engines.flower.superlink import _command
 
 LOOK = "Flower has changed; see the opening of tests/engines/flower/test_contract.py for what to look at"
 
@@ -121,8 +121,7 @@ def test_constants_that_timings_rest_on() -> None:
 
 
 def test_the_superlink_still_knows_the_words_of_its_command_line() -> None:
-    here = Path("x")
-    words = _command(SuperLinkSettings(1, here, here, here, here, here, here))
+    words = _command(Path("x"), 1, Path("x"))
     program = Path(sys.executable).parent / words[0]
     said = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
     assert [word for word in words if word.startswith("--") and word not in said] == [], LOOK

@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_stage import HOSPITALS, TOY, Stage, until
+from flower_stage import HOSPITALS, TOY, Stage
+from processes import until
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.grid import FlowerTransport, GridSettings
+from silodp.engines.flower.grid import FlowerTransport
 from silodp.engines.flower.proxy import FLEET_PATHS
 from silodp.engines.flower.superlink import online
 from silodp.engines.transport import Unreachable
@@ -83,7 +85,7 @@ def test_a_hospital_that_is_not_there_is_named(transport: FlowerTransport) -> No
 def test_who_has_no_key_of_the_roster_or_no_ca_gets_nowhere(
     stage: Stage, transport: FlowerTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ca, stranger = stage.folder / "ca.crt", wire.load_private_key(stage.folder / "stranger.key")
+    ca, stranger = stage.ca, wire.load_private_key(stage.folder / "stranger.key")
     public = flower.public_key_to_bytes(stranger.public_key())
     activate = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=30)
     with closing(wire._client(flower.FleetHttpClient, stage.proxy_address, ca, [])) as keyless:
@@ -126,7 +128,7 @@ def test_a_stranger_with_the_ca_reaches_fleet_paths_alone(stage: Stage) -> None:
 
 
 def status(stage: Stage, path: str) -> int:
-    context = ssl.create_default_context(cafile=str(stage.folder / "ca.crt"))
+    context = ssl.create_default_context(cafile=str(stage.ca))
     connection = http.client.HTTPSConnection("127.0.0.1", stage.proxy_port, context=context, timeout=30)
     try:
         connection.request("POST", path, b"", {"content-type": "application/protobuf"})
@@ -136,7 +138,7 @@ def status(stage: Stage, path: str) -> int:
 
 
 def test_nobody_takes_the_servers_task_without_the_secret(stage: Stage) -> None:
-    where = stage.settings.address, stage.folder / "ca.crt"
+    where = stage.address, stage.ca
     wanted = flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
     with closing(wire.control_client(*where)) as control:
         control.StartRun(wire.start_run_request())  # a task to be had
@@ -150,20 +152,19 @@ def test_nobody_takes_the_servers_task_without_the_secret(stage: Stage) -> None:
 
 def test_a_coordinator_with_a_wrong_secret_says_so_and_submits_nothing(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"guessed")
-    settings = GridSettings(stage.settings.address, stage.folder / "ca.crt", tmp_path / "secret")
-    before = (stage.settings.folder / "superlink.log").read_text().count("Created run")
-    with closing(FlowerTransport(settings, stage.roster)) as transport:
+    before = (stage.logs / "superlink.log").read_text().count("Created run")
+    with closing(stage.transport(tmp_path / "secret")) as transport:
         until(lambda: "401" in transport.problem, "it is refused")
         assert transport.connected() == frozenset()
         with pytest.raises(Unreachable, match=r"the SuperLink is not there .*401"):
             transport.send("alpha", b"?")
-    assert (stage.settings.folder / "superlink.log").read_text().count("Created run") == before
+    assert (stage.logs / "superlink.log").read_text().count("Created run") == before
 
 
 def test_a_foreign_app_runs_nowhere(
     stage: Stage, transport: FlowerTransport, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    where = stage.settings.address, stage.folder / "ca.crt"
+    where = stage.address, stage.ca
     with closing(wire.control_client(*where)) as control:
         run_id = control.StartRun(foreign_app(tmp_path / "touched")).run_id
     round_trip(transport, everyone(10))
@@ -172,7 +173,7 @@ def test_a_foreign_app_runs_nowhere(
         round_trip(another, everyone(10))
     assert f"run {run_id} is not this coordinator's" in caplog.text
     assert not (tmp_path / "touched").exists()
-    assert not list((stage.settings.folder / "flower").rglob("apps"))
+    assert not list((stage.logs / "flower").rglob("apps"))
 
 
 def foreign_app(touched: Path) -> Any:
@@ -244,18 +245,14 @@ class Rogue:
 
     def __init__(self, stage: Stage, client: Any) -> None:
         self._client = client
-        public = wire.public_key_bytes(TOY, stage.roster[TOY])
+        public = flower.public_key_to_bytes(stage.nodes[TOY])
         joining = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=1800)
         self._node = flower.Node(node_id=client.ActivateNode(joining).node_id)
+        self._announcement = partial(flower.PushMessagesRequest, node=self._node)
 
     def question(self) -> Any:
         got = self._client.PullMessages(flower.PullMessagesRequest(node=self._node))
         return flower.message_from_proto(got.messages_list[0])
-
-    def announce(self, head: Any, tree: Any) -> Any:
-        return self._client.PushMessages(
-            flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
-        )
 
     def stall(self) -> None:
         """Announces a reply and never sends it."""
@@ -263,12 +260,13 @@ class Rogue:
         with flower.no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             head = flower.message_to_proto(flower.remove_content_from_message(reply))
-            self.announce(head, flower.get_object_tree(reply))
+            tree = flower.get_object_tree(reply)
+            self._client.PushMessages(self._announcement(messages_list=[head], message_object_trees=[tree]))
 
     def talk_nonsense(self) -> None:
         """Sends what is no message of ours."""
         empty = flower.Message(flower.RecordDict(), reply_to=self.question())
-        wire.push(empty, self.announce, self._client, self._node)
+        wire.push(empty, self._announcement, self._client, self._node)
 
     def leave(self) -> None:
         self._client.DeactivateNode(flower.DeactivateNodeRequest(node_id=self._node.node_id))
@@ -277,7 +275,7 @@ class Rogue:
 @pytest.fixture
 def rogue(stage: Stage) -> Iterator[Rogue]:
     key = wire.load_private_key(stage.folder / f"{TOY}.key")
-    with closing(wire.fleet_client(stage.proxy_address, stage.folder / "ca.crt", key)) as client:
+    with closing(wire.fleet_client(stage.proxy_address, stage.ca, key)) as client:
         rogue = Rogue(stage, client)
         yield rogue
         rogue.leave()
@@ -309,9 +307,9 @@ def test_a_reply_that_does_not_come_or_is_nonsense_is_a_problem(stage: Stage, ro
 def test_a_link_that_is_stopped_signs_off_and_joins_again_at_once(
     stage: Stage, transport: FlowerTransport
 ) -> None:
-    stage.end("alpha", signal.SIGTERM)
+    stage.end("alpha")
     assert "alpha" not in transport.connected()
-    assert online(stage.settings.address, stage.folder / "ca.crt", stage.roster) == {*LINKED} - {"alpha"}
+    assert online(stage.address, stage.ca, stage.nodes) == {*LINKED} - {"alpha"}
     assert "signed off; PyTorch was not imported" in stage.log("alpha")
     stage.link("alpha")
     until(lambda: "alpha" in transport.connected(), "alpha is back")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from silodp import Cohort, Experiment, train
-from silodp.engines.flower.simulation import Simulation, SimulationSettings
+from silodp.engines.flower.simulation import Simulation
 from silodp.engines.in_process import InProcess
 from silodp.engines.transport import Delivery, Unreachable
 from silodp.messages import Contribution, RoundPlan
@@ -31,8 +31,8 @@ LONGEST = 400.0  # seconds for all of it
 class Bounded(Simulation):
     """Outlives the runs that use it, and gives up rather than hang."""
 
-    def __init__(self, settings: SimulationSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, hospitals: Sequence[str], handler: str) -> None:
+        super().__init__(hospitals, handler)
         self.end = time.monotonic() + LONGEST
 
     def receive(self, timeout: float) -> Delivery | None:
@@ -76,8 +76,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def simulation(cohort: Cohort, faults: Path) -> Iterator[Bounded]:
-    names = tuple(hospital.name for hospital in cohort.hospitals)
-    simulation = Bounded(SimulationSettings(names, "simulation_actor:answer"))
+    simulation = Bounded([hospital.name for hospital in cohort.hospitals], "simulation_actor:answer")
     try:
         yield simulation
     finally:
@@ -130,7 +129,7 @@ def test_over_ray_a_run_is_that_of_one_process(
 
 
 def test_a_simulation_that_cannot_start_says_why_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(SimulationSettings(("A",), "no.such:handler"))
+    simulation = Simulation(["A"], "no.such:handler")
     monkeypatch.setattr("silodp.engines.flower.simulation._START", "import sys; sys.exit('no such machine')")
     simulation._started()
     folder = simulation._folder

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from flower_stage import until
+from processes import ended, until
 
-from silodp.engines.flower.supervisor import Program, Supervisor
+from silodp.engines.flower.supervisor import Supervisor
 from silodp.errors import InputError
 
 pytestmark = pytest.mark.waits
@@ -18,26 +18,17 @@ pytestmark = pytest.mark.waits
 KEEPER = """
 import sys, time
 from pathlib import Path
-from silodp.engines.flower.supervisor import Program, Supervisor
-kept = Supervisor(Program("sleep", ["sleep", "600"], Path(sys.argv[1])))
+from silodp.engines.flower.supervisor import Supervisor
+kept = Supervisor("sleep", ["sleep", "600"], Path(sys.argv[1]))
 kept.start()
 print(kept.pid, flush=True)
 time.sleep(600)
 """
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_a_program_that_dies_is_begun_again(tmp_path: Path) -> None:
     done: list[int] = []
-    kept = Supervisor(
-        Program("sleep", ["sleep", "600"], tmp_path / "log", after_start=lambda: done.append(1))
-    )
+    kept = Supervisor("sleep", ["sleep", "600"], tmp_path / "log", after_start=lambda: done.append(1))
     kept.start()
     first = kept.pid
     assert first is not None
@@ -46,29 +37,29 @@ def test_a_program_that_dies_is_begun_again(tmp_path: Path) -> None:
     second = kept.pid
     kept.stop()
     assert second is not None
-    assert gone(second)
-    assert len(done) == kept.starts == 2
+    assert ended(second)
+    assert len(done) == 2
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
 def test_children_of_a_killed_program_do_not_outlive_it(tmp_path: Path) -> None:
     """As nginx's workers would, on nginx's port."""
     command = ["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/child.$$; wait"]
-    kept = Supervisor(Program("sh", command, tmp_path / "log"))
+    kept = Supervisor("sh", command, tmp_path / "log")
     kept.start()
     until(lambda: any(path.stat().st_size for path in tmp_path.glob("child.*")), "it has a child")
     child = int(next(tmp_path.glob("child.*")).read_text())
     first = kept.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    until(lambda: gone(child), "its child has gone, too")
+    until(lambda: ended(child), "its child has gone, too")
     until(lambda: kept.pid not in (None, first), "it is begun again")
     kept.stop()
 
 
 def test_what_does_not_start_says_why(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo no such port; exit 1"]
-    kept = Supervisor(Program("it", command, tmp_path / "log", ready=lambda: False))
+    kept = Supervisor("it", command, tmp_path / "log", ready=lambda: False)
     with pytest.raises(InputError, match="it: did not start; it said: no such port"):
         kept.start(timeout=6)
 
@@ -78,10 +69,10 @@ def test_a_port_that_another_has_is_named(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        kept = Supervisor(Program("it", ["sleep", "600"], tmp_path / "log", listens=address))
+        kept = Supervisor("it", ["sleep", "600"], tmp_path / "log", listens=address)
         with pytest.raises(InputError, match=f"{address} is used by another program"):
             kept.start(timeout=1)
-    assert kept.starts == 0
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_killed_keeper_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -90,8 +81,8 @@ def test_a_killed_keeper_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     assert keeper.stdout is not None
     pid = int(keeper.stdout.readline())
-    assert not gone(pid)
+    assert not ended(pid)
     keeper.kill()
     keeper.wait()
     keeper.stdout.close()
-    until(lambda: gone(pid), "the program ended with its keeper")
+    until(lambda: ended(pid), "the program ended with its keeper")

@@ -1,4 +1,4 @@
-"""Bytes in Flower's form of a message, keys, and the proxy's configuration: without a network."""
+"""Bytes in Flower's form of a message, and keys: without a network."""
 
 import json
 from contextlib import suppress
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_stage import make_certificates, make_node_key
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from silodp.deploy.keys import new_node_key, new_signing_key, write_node_key, write_private
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.grid import FlowerTransport, GridSettings
-from silodp.engines.flower.proxy import nginx_config
 from silodp.errors import InputError
 
 
@@ -25,7 +25,7 @@ def pieces(content: bytes) -> dict[str, bytes]:
 @pytest.mark.parametrize("content", [b"", b"\x00", bytes(11_000_000)])
 def test_bytes_survive_flowers_pieces(content: bytes) -> None:
     """Also where many pieces are the same: of eleven million zeros two differ."""
-    assert wire.joined(pieces(content), wire.LARGEST) == content
+    assert wire.joined(pieces(content)) == content
 
 
 def test_one_piece_listed_a_million_times_takes_no_memory() -> None:
@@ -69,32 +69,17 @@ def test_a_download_stops_at_its_limit() -> None:
 
 
 def test_keys_that_do_not_do_are_named(tmp_path: Path) -> None:
-    make_node_key(tmp_path / "node.key")
-    make_certificates(tmp_path)
-    public = (tmp_path / "node.key.pub").read_text()
+    write_node_key(tmp_path / "node.key", new_node_key())
     wire.load_private_key(tmp_path / "node.key")
-    with pytest.raises(InputError, match=r"server\.key: not a node key"):
-        wire.load_private_key(tmp_path / "server.key")
-    with pytest.raises(InputError, match=r"nothing\.key: not a node key"):
-        wire.load_private_key(tmp_path / "nothing.key")
-    for text in ("", "ssh-ed25519 AAAA", "-----BEGIN PUBLIC KEY-----\n", "nonsense"):
-        with pytest.raises(InputError, match="node key of alpha: not a public key"):
-            wire.public_key_bytes("alpha", text)
-    (tmp_path / "secret").write_bytes(b"x")
-    settings = GridSettings("127.0.0.1:1", tmp_path / "ca.crt", tmp_path / "secret")
-    with pytest.raises(InputError, match="two hospitals have the same"):
-        FlowerTransport(settings, {"alpha": public, "beta": public})
+    write_private(tmp_path / "signing.key", new_signing_key())
+    (tmp_path / "other.key").write_bytes(openssh(ec.generate_private_key(ec.SECP256R1())))
+    wrong = {"signing": "not a node key", "nothing": "not a node key", "other": "not a P-384 key"}
+    for name, words in wrong.items():
+        with pytest.raises(InputError, match=rf"{name}\.key: {words}.*make one with ssh-keygen"):
+            wire.load_private_key(tmp_path / f"{name}.key")
     with pytest.raises(InputError, match=r"not a CA certificate"):
         wire.tls_context(tmp_path / "node.key")
 
 
-def test_the_proxys_configuration_takes_nothing_that_nginx_would_read_otherwise(tmp_path: Path) -> None:
-    def made(listen: str = "0.0.0.0:8443", upstream: str = "127.0.0.1:8000", folder: Path = tmp_path) -> str:
-        return nginx_config(listen, tmp_path / "a", tmp_path / "b", upstream, tmp_path / "c", folder)
-
-    assert "listen [::]:8443 ssl;" in made("[::]:8443")
-    for wrong in ("8443", "0.0.0.0:8443; location / {}", "", "host:port"):
-        with pytest.raises(InputError, match="listen = "):
-            made(wrong)
-    with pytest.raises(InputError, match="nginx cannot be given this path"):
-        made(folder=tmp_path / 'quote"d')
+def openssh(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())

@@ -17,38 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
 from silodp.engines.transport import Delivery, Unreachable
 from silodp.errors import InputError, printable, short
 
+POLL = 0.1  # seconds between two requests for replies
 TASK_HEARTBEAT = 10.0  # seconds; the SuperLink ends a task that is silent for 60
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class GridSettings:
-    """The coordinator's SuperLink, and limits on what it delivers.
-
-    Attributes:
-        address: host:port of the SuperLink, on loopback.
-        ca: certificate of the CA that signed the SuperLink's.
-        secret: file of the SuperLink's executor secret.
-        poll: seconds between two requests for replies.
-        download: seconds for the pieces of a reply after it was announced.
-        largest: most bytes of a reply.
-        ttl: seconds after which the SuperLink deletes an unanswered message. With a round's deadline, a
-            hospital that was disconnected does not receive outdated plans.
-    """
-
-    address: str
-    ca: Path
-    secret: Path
-    poll: float = 0.1
-    download: float = 120.0
-    largest: int = wire.LARGEST
-    ttl: float = 12 * 3600.0
+_NODE = flower.Node(node_id=flower.SUPERLINK_NODE_ID)  # by which the coordinator sends and receives
 
 
 @dataclass(frozen=True)
@@ -57,10 +39,6 @@ class _Run:
 
     run_id: int
     client: Any
-
-    @property
-    def node(self) -> Any:
-        return flower.Node(node_id=flower.SUPERLINK_NODE_ID)
 
 
 class FlowerTransport:
@@ -72,24 +50,34 @@ class FlowerTransport:
     delivered with a problem, and a new run is started as soon as there is a SuperLink again.
     """
 
-    def __init__(self, settings: GridSettings, roster: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        address: str,
+        ca: Path,
+        secret: Path,
+        nodes: Mapping[str, EllipticCurvePublicKey],
+        *,
+        ttl: float = 12 * 3600.0,
+        download: float = 120.0,
+    ) -> None:
         """Starts to connect, without waiting.
 
         Args:
-            settings: of the connection.
-            roster: public key of each hospital's node by its name, in OpenSSH's format.
+            address: host:port of the SuperLink, on loopback.
+            ca: certificate of the CA that signed the SuperLink's.
+            secret: file of the SuperLink's executor secret.
+            nodes: public key of each hospital's node by the hospital's name; no two are the same.
+            ttl: seconds after which the SuperLink deletes an unanswered message. With a round's deadline, a
+                hospital that was disconnected does not receive outdated plans.
+            download: seconds for the pieces of a reply after it was announced.
         """
-        self._settings = settings
-        self._names = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
-        if len(self._names) < len(roster):
-            raise InputError("node keys: two hospitals have the same; each makes a key of its own")
+        self._address, self._ca, self._ttl, self._download = address, ca, ttl, download
+        self._names = {bytes(flower.public_key_to_bytes(key)): name for name, key in nodes.items()}
         try:
-            self._secret = settings.secret.read_bytes()
+            self._secret = secret.read_bytes()
         except OSError as error:
-            raise InputError(
-                f"{settings.secret}: cannot be read ({error.strerror}); see deploy init"
-            ) from None
-        wire.tls_context(settings.ca)
+            raise InputError(f"{secret}: cannot be read ({error.strerror}); see deploy init") from None
+        wire.tls_context(ca)
         self.problem = "not connected yet"  # why there is no connection; empty while there is one
         self._lock = threading.Lock()
         self._run: _Run | None = None
@@ -126,7 +114,8 @@ class FlowerTransport:
             node_id = self._online(run).get(hospital)
             if node_id is None:
                 raise Unreachable(f"{hospital}: not connected; its link must run and reach the coordinator")
-            ticket = self._push(run, node_id, message)
+            sent = wire.to_node(message, run.run_id, node_id, self._ttl)
+            ticket = wire.push(sent, flower.PushAppMessagesRequest, run.client, _NODE)
         except Unreachable:
             raise
         except Exception as error:
@@ -179,7 +168,7 @@ class FlowerTransport:
                     run = self._begin()
                     with self._lock:
                         self._run, self.problem = run, ""
-                    log.info("run %d begun at %s", run.run_id, self._settings.address)
+                    log.info("run %d begun at %s", run.run_id, self._address)
                     beaten = time.monotonic()
                 if time.monotonic() - beaten > TASK_HEARTBEAT:
                     if not run.client.SendTaskHeartbeat(flower.SendTaskHeartbeatRequest()).success:
@@ -189,11 +178,11 @@ class FlowerTransport:
             except Exception as error:
                 self._failed(run, error)
                 self._closed.wait(0.5)
-            self._closed.wait(self._settings.poll)
+            self._closed.wait(POLL)
 
     def _begin(self) -> _Run:
         """Submits a run and acquires its task."""
-        where = self._settings.address, self._settings.ca
+        where = self._address, self._ca
         control = wire.control_client(*where)
         executor = wire.executor_client(*where, self._secret)
         wanted = flower.AcquireTaskRequest(supported_task_types=[flower.TaskType.SERVER_APP])
@@ -228,11 +217,11 @@ class FlowerTransport:
 
     def _failed(self, run: _Run | None, error: Exception) -> None:
         """Records an error; unless it is temporary, the run is over."""
-        reason = printable(wire.reason_of(error), one_line=True)
+        reason = wire.reason_of(error)
         lasting = isinstance(error, wire.Garbled) or wire.status_of(error) not in (None, 502, 503, 504)
         with self._lock:
             if reason != self.problem:
-                log.warning("%s: %s", self._settings.address, reason)
+                log.warning("%s: %s", self._address, reason)
             self.problem = reason
             if run is None or run is not self._run or not lasting:
                 return
@@ -251,15 +240,6 @@ class FlowerTransport:
         return {
             self._names[node.public_key]: node.node_id for node in nodes if node.public_key in self._names
         }
-
-    def _push(self, run: _Run, node_id: int, content: bytes) -> str:
-        def announce(head: Any, tree: Any) -> Any:
-            return run.client.PushMessages(
-                flower.PushAppMessagesRequest(messages_list=[head], message_object_trees=[tree])
-            )
-
-        message = wire.to_node(content, run.run_id, node_id, self._settings.ttl)
-        return wire.push(message, announce, run.client, run.node)
 
     def _collect(self, run: _Run) -> None:
         """Asks for replies; each is downloaded in a thread."""
@@ -285,15 +265,9 @@ class FlowerTransport:
         elif wanted:
             try:
                 content = wire.pull(
-                    tree, run.run_id, run.client, run.node, seconds=self._settings.download,
-                    largest=self._settings.largest, give_up=self._closed,
-                )  # fmt: skip
-            except Exception as error:
-                problem = f"its reply could not be read: {printable(wire.reason_of(error), one_line=True)}"
-        self._arrived.put(Delivery(ticket, content, problem))
-        with suppress(Exception):
-            run.client.ConfirmMessageReceived(
-                flower.ConfirmMessageReceivedRequest(
-                    node=run.node, run_id=run.run_id, message_object_id=head.metadata.message_id
+                    tree, run.run_id, run.client, _NODE, seconds=self._download, give_up=self._closed
                 )
-            )
+            except Exception as error:
+                problem = f"its reply could not be read: {wire.reason_of(error)}"
+        self._arrived.put(Delivery(ticket, content, problem))
+        wire.confirm(head.metadata.message_id, run.run_id, run.client, _NODE)

@@ -13,17 +13,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.errors import printable
 
-HEARTBEAT = float(
-    flower.HEARTBEAT_MIN_INTERVAL
-)  # seconds; after twice as long without one, a node is offline
+POLL = 0.2  # seconds between two requests for messages
+HEARTBEAT = float(flower.HEARTBEAT_MIN_INTERVAL)  # seconds; after twice as long a node is offline
+SITE_PATIENCE = 600.0  # seconds for which a message is kept while the site is not running
 LONGEST_BACKOFF = 5.0  # seconds
 
 _HINTS = {
@@ -37,29 +36,7 @@ log = logging.getLogger(__name__)
 Handle = Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True)
-class LinkSettings:
-    """The address and the identity of a link.
-
-    Attributes:
-        address: host:port of the coordinator's proxy.
-        ca: certificate of the CA that signed the server's.
-        key: file of the node's private key, P-384 in OpenSSH's format.
-        poll: seconds between two requests for messages.
-        site_patience: seconds for which a message is kept while `handle` raises OSError, which means that the
-            site is not running.
-        largest: most bytes of a message.
-    """
-
-    address: str
-    ca: Path
-    key: Path
-    poll: float = 0.2
-    site_patience: float = 600.0
-    largest: int = wire.LARGEST
-
-
-def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> None:
+def run_link(address: str, ca: Path, key_file: Path, handle: Handle, stop: threading.Event) -> None:
     """Connects, passes each message to `handle`, and sends its answer, until `stop` is set. Blocks.
 
     Errors of the connection or the SuperLink are logged, and it connects again. When `stop` is set the node
@@ -67,46 +44,44 @@ def run_link(settings: LinkSettings, handle: Handle, stop: threading.Event) -> N
     up to 20 s, and the link keeps trying. If `handle` raises OSError, the site is not running, and the
     message is tried again; for any other exception, the answer is a fixed sentence.
 
+    Args:
+        address: host:port of the coordinator's proxy.
+        ca: certificate of the CA that signed the server's.
+        key_file: the node's private key, P-384 in OpenSSH's format.
+        handle: the site.
+        stop: set from another thread or a signal handler.
+
     Raises:
         InputError: the key or the CA certificate cannot be read.
     """
-    key = wire.load_private_key(settings.key)
-    wire.tls_context(settings.ca)
+    key = wire.load_private_key(key_file)
+    wire.tls_context(ca)
+    public = flower.public_key_to_bytes(key.public_key())
+    joining = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT)
     pause = 0.5
     while not stop.is_set():
-        client = wire.fleet_client(settings.address, settings.ca, key)
+        client = wire.fleet_client(address, ca, key)
         try:
-            node_id = _join(client, key)
+            node_id = client.ActivateNode(joining).node_id
             pause = 0.5
-            log.info("connected to %s", settings.address)
-            _Session(settings, handle, stop, client, node_id).run()
+            log.info("connected to %s", address)
+            _Session(address, handle, stop, client, node_id).run()
         except Exception as error:  # whatever Flower or the network raises, it connects again
-            log.warning(
-                "%s: %s%s", settings.address, _line(error), _HINTS.get(wire.status_of(error) or 0, "")
-            )
+            hint = _HINTS.get(wire.status_of(error) or 0, "")
+            log.warning("%s: %s%s", address, wire.reason_of(error), hint)
         finally:
             client.close()
         stop.wait(pause)
         pause = min(2 * pause, LONGEST_BACKOFF)
 
 
-def _line(error: Exception) -> str:
-    return printable(wire.reason_of(error), one_line=True)
-
-
-def _join(client: Any, key: Any) -> int:
-    public = flower.public_key_to_bytes(key.public_key())
-    request = flower.ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT)
-    return int(client.ActivateNode(request).node_id)
-
-
 class _Session:
     """One connection, from activation to deactivation."""
 
     def __init__(
-        self, settings: LinkSettings, handle: Handle, stop: threading.Event, client: Any, node_id: int
+        self, address: str, handle: Handle, stop: threading.Event, client: Any, node_id: int
     ) -> None:
-        self._settings, self._handle, self._stop, self._client = settings, handle, stop, client
+        self._address, self._handle, self._stop, self._client = address, handle, stop, client
         self._node = flower.Node(node_id=node_id)
         self._over = threading.Event()
 
@@ -120,7 +95,7 @@ class _Session:
                     lambda: self._client.PullMessages(flower.PullMessagesRequest(node=self._node))
                 )
                 if not got.messages_list:
-                    self._stop.wait(self._settings.poll)
+                    self._stop.wait(POLL)
                     continue
                 self._work(flower.message_from_proto(got.messages_list[0]), got.message_object_trees[0])
         finally:
@@ -137,18 +112,15 @@ class _Session:
                 self._client.SendNodeHeartbeat(request)
 
     def _work(self, head: Any, tree: Any) -> None:
-        message_id, run_id = head.metadata.message_id, head.metadata.run_id
+        client, node, run_id = self._client, self._node, head.metadata.run_id
         try:
             question = self._retrying(
-                lambda: wire.pull(
-                    tree, run_id, self._client, self._node,
-                    seconds=wire.REQUEST_TIMEOUT, largest=self._settings.largest,
-                )
-            )  # fmt: skip
+                lambda: wire.pull(tree, run_id, client, node, seconds=wire.REQUEST_TIMEOUT)
+            )
         except Exception as error:
             if wire.status_of(error) == 401:
                 raise
-            log.warning("a message could not be read: %s", _line(error))
+            log.warning("a message could not be read: %s", wire.reason_of(error))
             reply = wire.reply_to(head, None, "the message could not be read")
         else:
             reply = wire.reply_to(head, *self._answer(question))
@@ -157,16 +129,11 @@ class _Session:
         # Flower delivers a message once, confirmed or not, and a confirmation only frees the SuperLink's
         # memory; so it is sent after the answer.
         self._send(reply)
-        with suppress(Exception):
-            self._client.ConfirmMessageReceived(
-                flower.ConfirmMessageReceivedRequest(
-                    node=self._node, run_id=run_id, message_object_id=message_id
-                )
-            )
+        wire.confirm(head.metadata.message_id, run_id, client, node)
 
     def _answer(self, question: bytes) -> tuple[bytes | None, str]:
         """The site's answer, or None and a sentence."""
-        deadline = time.monotonic() + self._settings.site_patience
+        deadline = time.monotonic() + SITE_PATIENCE
         waiting = False
         while True:
             try:
@@ -199,19 +166,15 @@ class _Session:
         return done.result()
 
     def _send(self, reply: Any) -> None:
-        def announce(head: Any, tree: Any) -> Any:
-            # Without the site's computing time, which Flower's own node would send.
-            return self._client.PushMessages(
-                flower.PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
-            )
-
+        # Without the site's computing time, which Flower's own node would send.
+        announcement = partial(flower.PushMessagesRequest, node=self._node)
         try:
-            self._retrying(lambda: wire.push(reply, announce, self._client, self._node))
+            self._retrying(lambda: wire.push(reply, announcement, self._client, self._node))
         except Exception as error:
             if wire.status_of(error) == 401:
                 raise
             # 403: the run is over. The coordinator has continued without this answer, or asks again.
-            log.warning("an answer was not taken: %s", _line(error))
+            log.warning("an answer was not taken: %s", wire.reason_of(error))
 
     def _retrying(self, request: Callable[[], Any]) -> Any:
         """Repeats a request while the proxy or SuperLink is unavailable; raises errors that are permanent."""
@@ -225,7 +188,7 @@ class _Session:
                 if error.response.status_code not in (502, 503, 504):
                     raise
                 reason = error
-            log.warning("%s: %s", self._settings.address, _line(reason))
+            log.warning("%s: %s", self._address, wire.reason_of(reason))
             if self._stop.wait(pause):
                 raise reason
             pause = min(2 * pause, LONGEST_BACKOFF)

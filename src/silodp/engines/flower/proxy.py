@@ -6,8 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
-from silodp.engines.flower.supervisor import Program, Supervisor, answers
-from silodp.errors import InputError, short
+from silodp.engines.flower.supervisor import Supervisor, answers
+from silodp.errors import InputError
 from silodp.files import read_text
 
 # What a node of Flower needs; a link requests no run and no app. Nodes are registered on loopback only.
@@ -23,38 +23,23 @@ FLEET_PATHS = (
 )
 
 
-def nginx_config(
-    listen: str, server_cert: Path, server_key: Path, upstream: str, ca: Path, folder: Path
-) -> str:
+def nginx_config(listen: str, port: int) -> str:
     """A complete configuration of nginx, for `nginx -p PREFIX -c FILE -e stderr` by any user.
 
-    Relative paths start at the prefix, so that a kit can be moved.
+    Its paths start at the prefix, so that a kit can be moved: ca.crt, server.crt and server.key, whose
+    certificate must name localhost, and the folder `proxy` for nginx's pid and temporary files.
 
     Args:
         listen: address:port that hospitals reach.
-        server_cert: its certificate.
-        server_key: and key.
-        upstream: host:port of the SuperLink, on loopback; its certificate must name localhost.
-        ca: of the SuperLink's certificate.
-        folder: for nginx's pid and temporary files; it must exist.
+        port: of the SuperLink, on loopback.
     """
-    for name, value in (("listen", listen), ("upstream", upstream)):
-        if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}", value):
-            raise InputError(f"{name} = {short(value)}: not address:port, as 0.0.0.0:8443 is")
-    for path in (server_cert, server_key, ca, folder):
-        if re.search(r'["\\$\x00-\x1f]', str(path)):
-            raise InputError(f"{short(str(path))}: nginx cannot be given this path; use letters and digits")
     from jinja2 import StrictUndefined, Template
 
     template = Template(
         (Path(__file__).parent / "nginx.conf").read_text(encoding="utf-8"),
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    config: str = template.render(
-        listen=listen, server_cert=server_cert, server_key=server_key, upstream=upstream, ca=ca,
-        folder=folder, paths=FLEET_PATHS,
-    )  # fmt: skip
-    return config
+    return str(template.render(listen=listen, port=port, paths=FLEET_PATHS))
 
 
 def proxy(config: Path, log_file: Path) -> Supervisor:
@@ -75,4 +60,4 @@ def proxy(config: Path, log_file: Path) -> Supervisor:
         raise InputError(f"{config}: it has no `listen HOST:PORT ssl;`; restore it from the kit")
     listen = found[1]
     words = [program, "-p", f"{config.parent.absolute()}/", "-c", str(config.absolute()), "-e", "stderr"]
-    return Supervisor(Program("nginx", words, log_file, listens=listen, ready=lambda: answers(listen)))
+    return Supervisor("nginx", words, log_file, listens=listen, ready=lambda: answers(listen))

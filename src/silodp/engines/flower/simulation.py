@@ -20,8 +20,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,23 +37,6 @@ FROM = struct.Struct(">QB")  # begins one from it: ticket (0: of no message), 1:
 
 _START = "from silodp.engines.flower.simulation_app import main; main()"
 _GOODBYE = 10.0  # seconds for Ray to end by itself
-
-
-@dataclass(frozen=True)
-class SimulationSettings:
-    """Settings of a simulation.
-
-    Attributes:
-        hospitals: their names; each is a node.
-        handler: `module:function`, from bytes to bytes, called in an actor.
-        cpus: of an actor, which limits how many run on a machine.
-        gpus: of an actor; 0.5 lets two share one.
-    """
-
-    hospitals: tuple[str, ...]
-    handler: str
-    cpus: int = 1
-    gpus: float = 0.0
 
 
 def refuse_without_ray() -> None:
@@ -88,9 +71,17 @@ def ray_address() -> str:
 class Simulation:
     """A `Transport` over Flower's simulation; it starts with the first message that is sent."""
 
-    def __init__(self, settings: SimulationSettings) -> None:
-        self._settings = settings
-        self._nodes = {name: number for number, name in enumerate(settings.hospitals)}
+    def __init__(self, hospitals: Sequence[str], handler: str, cpus: int = 1, gpus: float = 0.0) -> None:
+        """Starts nothing yet.
+
+        Args:
+            hospitals: their names; each is a node.
+            handler: `module:function`, from bytes to bytes, called in an actor.
+            cpus: of an actor, which limits how many run on a machine.
+            gpus: of an actor; 0.5 lets two share one.
+        """
+        self._handler, self._cpus, self._gpus = handler, cpus, gpus
+        self._nodes = {name: number for number, name in enumerate(hospitals)}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._folder: Path | None = None
@@ -171,16 +162,14 @@ class Simulation:
 
     def _given(self, folder: Path) -> dict[str, Any]:
         """Settings for the process of the simulation."""
-        settings = self._settings
+        nodes, cpus = len(self._nodes), self._cpus
         ray: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
         if not ray_address():
             # As many actors as there are hospitals, if there are processors for them; one in any case.
-            here = min(len(os.sched_getaffinity(0)), settings.cpus * len(settings.hospitals))
-            ray |= {"num_cpus": max(here, settings.cpus), "_temp_dir": str(folder / "ray")}
-        return {
-            "folder": str(folder), "nodes": len(settings.hospitals), "handler": settings.handler,
-            "cpus": settings.cpus, "gpus": settings.gpus, "ray": ray,
-        }  # fmt: skip
+            here = min(len(os.sched_getaffinity(0)), cpus * nodes)
+            ray |= {"num_cpus": max(here, cpus), "_temp_dir": str(folder / "ray")}
+        given = {"folder": str(folder), "nodes": nodes, "handler": self._handler, "ray": ray}
+        return given | {"cpus": cpus, "gpus": self._gpus}
 
     def _ended(self, why: str) -> Unreachable:
         """Closes the simulation, and returns the exception to raise."""
@@ -188,10 +177,9 @@ class Simulation:
             said = (self._folder / "log").read_text(errors="replace").split("\n")
             why = next((line for line in reversed(said) if line.strip()), "it said nothing")
         self.close()
-        settings = self._settings
         return Unreachable(
-            f"Flower's simulation has ended ({why[:500]}); a hospital needs {settings.cpus} CPUs "
-            f"(threads) and {settings.gpus:g} GPUs (--gpus), which some machine of Ray must have"
+            f"Flower's simulation has ended ({why[:500]}); a hospital needs {self._cpus} CPUs "
+            f"(threads) and {self._gpus:g} GPUs (--gpus), which some machine of Ray must have"
         )
 
 

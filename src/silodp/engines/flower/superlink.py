@@ -14,108 +14,87 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from silodp.engines.flower import internals as flower
 from silodp.engines.flower import wire
-from silodp.engines.flower.supervisor import Program, Supervisor, flower_environment
+from silodp.engines.flower.supervisor import Supervisor, flower_environment
 from silodp.errors import InputError
 from silodp.files import private_folder
 
-
-@dataclass(frozen=True)
-class SuperLinkSettings:
-    """Settings of a SuperLink.
-
-    Attributes:
-        port: on 127.0.0.1.
-        ca: certificate of the CA; the server's certificate must name 127.0.0.1, and localhost for nginx.
-        certificate, key: of the server.
-        secret: file with the executor's secret, any bytes, readable by its owner only.
-        folder: for its log and Flower's own files.
-        database: a file of SQLite; None: in memory.
-    """
-
-    port: int
-    ca: Path
-    certificate: Path
-    key: Path
-    secret: Path
-    folder: Path
-    database: Path | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+LOGS = Path("log", "superlink")  # in the coordinator's folder: superlink.log, and Flower's own files
 
 
-def superlink(settings: SuperLinkSettings, roster: Mapping[str, str]) -> Supervisor:
+def superlink(
+    place: Path, port: int, nodes: Mapping[str, EllipticCurvePublicKey], database: Path | None = None
+) -> Supervisor:
     """Makes a supervisor for a SuperLink that registers the hospitals' node keys after each start.
 
     Args:
-        settings: of the SuperLink.
-        roster: public key of each hospital's node by its name, in OpenSSH's format.
+        place: the coordinator's folder: ca.crt, server.crt and server.key, whose certificate must name
+            127.0.0.1, and localhost for nginx; superexec.secret, any bytes, readable by its owner only.
+        port: on 127.0.0.1.
+        nodes: public key of each hospital's node by the hospital's name.
+        database: a file of SQLite; None: in memory.
     """
-    keys = {name: wire.public_key_bytes(name, key) for name, key in roster.items()}
-    folder = settings.folder.absolute()
-    for path in (settings.ca, settings.certificate, settings.key, settings.secret):
-        if not path.is_file():
-            raise InputError(f"{path}: missing; make the coordinator's folder with deploy init")
+    for name in ("ca.crt", "server.crt", "server.key", "superexec.secret"):
+        if not (place / name).is_file():
+            raise InputError(f"{place / name}: missing; make the coordinator's folder with deploy init")
+    address, ca, folder = f"127.0.0.1:{port}", place / "ca.crt", place.absolute() / LOGS
     private_folder(folder)
     programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     return Supervisor(
-        Program(
-            name="SuperLink",
-            command=_command(settings),
-            log_file=folder / "superlink.log",
-            listens=settings.address,
-            ready=lambda: _healthy(settings),
-            after_start=lambda: register(settings.address, settings.ca, keys),
-            environment=flower_environment(folder) | {"PATH": os.pathsep.join(programs)},
-        )
+        "SuperLink",
+        _command(place, port, database),
+        folder / "superlink.log",
+        listens=address,
+        ready=lambda: _healthy(address, ca),
+        after_start=lambda: _register(address, ca, nodes),
+        environment=flower_environment(folder) | {"PATH": os.pathsep.join(programs)},
     )
 
 
-def register(address: str, ca: Path, keys: Mapping[str, bytes]) -> None:
+def _register(address: str, ca: Path, nodes: Mapping[str, EllipticCurvePublicKey]) -> None:
     """Registers node keys that a SuperLink does not know yet."""
     client = wire.control_client(address, ca)
     try:
         known = {bytes(node.public_key) for node in client.ListNodes(flower.ListNodesRequest()).nodes_info}
-        for name, key in keys.items():
-            if key not in known:
+        for name, node in nodes.items():
+            if (key := flower.public_key_to_bytes(node)) not in known:
                 client.RegisterNode(flower.RegisterNodeRequest(public_key=key, name=name))
     finally:
         client.close()
 
 
-def online(address: str, ca: Path, roster: Mapping[str, str]) -> frozenset[str]:
+def online(address: str, ca: Path, nodes: Mapping[str, EllipticCurvePublicKey]) -> frozenset[str]:
     """Names of the hospitals whose nodes are connected; OSError if the SuperLink does not answer."""
-    keys = {wire.public_key_bytes(name, key): name for name, key in roster.items()}
     client = wire.control_client(address, ca)
     try:
-        nodes = client.ListNodes(flower.ListNodesRequest()).nodes_info
+        known = client.ListNodes(flower.ListNodesRequest()).nodes_info
     except flower.httpx.HTTPError as error:
         raise ConnectionError(f"{address}: {wire.reason_of(error)}") from None
     finally:
         client.close()
-    found = {bytes(node.public_key) for node in nodes if node.status == "online"}
-    return frozenset(name for key, name in keys.items() if key in found)
+    found = {bytes(node.public_key) for node in known if node.status == "online"}
+    return frozenset(name for name, key in nodes.items() if flower.public_key_to_bytes(key) in found)
 
 
-def _command(settings: SuperLinkSettings) -> list[str]:
+def _command(place: Path, port: int, database: Path | None) -> list[str]:
+    place = place.absolute()
     words = [
-        "flower-superlink", "--host", "127.0.0.1", "--port", str(settings.port),
-        "--ssl-ca-certfile", str(settings.ca.absolute()),
-        "--ssl-certfile", str(settings.certificate.absolute()),
-        "--ssl-keyfile", str(settings.key.absolute()),
+        "flower-superlink", "--host", "127.0.0.1", "--port", str(port),
+        "--ssl-ca-certfile", str(place / "ca.crt"),
+        "--ssl-certfile", str(place / "server.crt"),
+        "--ssl-keyfile", str(place / "server.key"),
         "--enable-supernode-auth",
-        "--isolation", "process", "--superexec-auth-secret-file", str(settings.secret.absolute()),
+        "--isolation", "process", "--superexec-auth-secret-file", str(place / "superexec.secret"),
         "--disable-runtime-dependency-installation",
     ]  # fmt: skip
-    return words + (["--database", str(settings.database.absolute())] if settings.database else [])
+    return words + (["--database", str(database.absolute())] if database else [])
 
 
-def _healthy(settings: SuperLinkSettings) -> bool:
-    with flower.httpx.Client(verify=wire.tls_context(settings.ca), trust_env=False, timeout=5) as client:
-        return bool(client.get(f"https://{settings.address}/health").status_code == 200)
+def _healthy(address: str, ca: Path) -> bool:
+    with flower.httpx.Client(verify=wire.tls_context(ca), trust_env=False, timeout=5) as client:
+        return bool(client.get(f"https://{address}/health").status_code == 200)

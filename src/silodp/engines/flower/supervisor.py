@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from silodp.errors import InputError
@@ -31,39 +30,37 @@ os.execvpe(sys.argv[2], sys.argv[2:], os.environ)
 """
 
 
-@dataclass(frozen=True)
-class Program:
-    """A program to keep running.
-
-    Attributes:
-        name: for the log.
-        command: its arguments; the first is looked up on PATH.
-        log_file: for its output; mode 0600.
-        listens: its host:port; while another program has it, this one is not started.
-        ready: whether it is ready; called repeatedly after a start, and may raise.
-        after_start: called each time it has become ready, before it counts as up.
-        environment: of the program.
-    """
-
-    name: str
-    command: Sequence[str]
-    log_file: Path
-    listens: str = ""
-    ready: Callable[[], bool] = lambda: True
-    after_start: Callable[[], None] = lambda: None
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-
-
 class Supervisor:
     """Keeps one program running from `start` to `stop`."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log_file: Path,
+        *,
+        listens: str = "",
+        ready: Callable[[], bool] = lambda: True,
+        after_start: Callable[[], None] = lambda: None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            name: of the program, for the log.
+            command: its arguments; the first is looked up on PATH.
+            log_file: for its output; mode 0600.
+            listens: its host:port; while another program has it, this one is not started.
+            ready: whether it is ready; called repeatedly after a start, and may raise.
+            after_start: called each time it has become ready, before it counts as up.
+            environment: of the program; default: that of this process.
+        """
+        self._name, self._command, self._log_file, self._listens = name, command, log_file, listens
+        self._ready, self._after_start, self._environment = ready, after_start, environment
         self._stop, self._up = threading.Event(), threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._keep, name=program.name, daemon=True)
-        self.starts = 0
-        self.problem = ""
+        self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
+        self._problem = ""
 
     @property
     def pid(self) -> int | None:
@@ -79,11 +76,11 @@ class Supervisor:
         self._thread.start()
         if not self._up.wait(timeout):
             self.stop()
-            raise InputError(f"{self._program.name}: did not start; {self.problem or self._said()}")
+            raise InputError(f"{self._name}: did not start; {self._problem or self._said()}")
 
     def _said(self) -> str:
         with suppress(OSError):
-            return "it said: " + self._program.log_file.read_text(encoding="utf-8", errors="replace")[-500:]
+            return "it said: " + self._log_file.read_text(encoding="utf-8", errors="replace")[-500:]
         return "it said nothing"
 
     def stop(self, timeout: float = 10.0) -> None:
@@ -109,15 +106,15 @@ class Supervisor:
             if process and self._await_ready(process):
                 pause = 0.2
                 self._up.set()
-                log.info("%s is up (process %d)", self._program.name, process.pid)
+                log.info("%s is up (process %d)", self._name, process.pid)
                 while process.poll() is None and not self._stop.wait(0.1):
                     pass
                 self._up.clear()
             if self._stop.is_set():
                 break
             self._end_children()
-            reason = f"ended with {process.poll()}" if process else f"cannot be started: {self.problem}"
-            log.warning("%s %s; it is started again", self._program.name, reason)
+            reason = f"ended with {process.poll()}" if process else f"cannot be started: {self._problem}"
+            log.warning("%s %s; it is started again", self._name, reason)
             self._stop.wait(pause)
             pause = min(2 * pause, LONGEST_BACKOFF)
         if self._process and self._process.poll() is None:
@@ -130,31 +127,30 @@ class Supervisor:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _begin(self) -> subprocess.Popen[bytes] | None:
-        program, self.problem = self._program, ""
-        if program.listens and answers(program.listens):
-            self.problem = f"{program.listens} is used by another program; stop it, or give another port"
+        self._problem = ""
+        if self._listens and answers(self._listens):
+            self._problem = f"{self._listens} is used by another program; stop it, or give another port"
             return None
-        self.starts += 1
         try:
-            with private_open(program.log_file, "ab") as output:
+            with private_open(self._log_file, "ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", _TIED, str(os.getpid()), *program.command],
+                    [sys.executable, "-c", _TIED, str(os.getpid()), *self._command],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    env=dict(program.environment), start_new_session=True,
+                    env=self._environment, start_new_session=True,
                 )  # fmt: skip
         except OSError as error:
-            self.problem = str(error)
+            self._problem = str(error)
             return None
         return self._process
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> bool:
         while process.poll() is None and not self._stop.wait(0.1):
             try:
-                if self._program.ready():
-                    self._program.after_start()
+                if self._ready():
+                    self._after_start()
                     return True
             except Exception as error:
-                log.debug("%s is not ready: %s", self._program.name, error)
+                log.debug("%s is not ready: %s", self._name, error)
         return False
 
 

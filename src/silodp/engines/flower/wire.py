@@ -9,16 +9,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from silodp.engines.flower import internals as flower
-from silodp.errors import InputError
+from silodp.errors import InputError, printable
 
 LARGEST = 2**31 - 1  # bytes of one message
 REQUEST_TIMEOUT = 30.0  # seconds for one HTTP request, of which the largest carries 5 MiB
@@ -89,10 +88,11 @@ def status_of(error: Exception) -> int | None:
 
 
 def reason_of(error: Exception) -> str:
-    """One line about an error of a request."""
+    """One printable line about an error of a request."""
+    said = f"{type(error).__name__} {error}"
     if isinstance(error, flower.httpx.HTTPStatusError):
-        return f"HTTP {error.response.status_code} {error.response.text[:200]}".strip()
-    return f"{type(error).__name__} {error}".strip()
+        said = f"HTTP {error.response.status_code} {error.response.text[:200]}"
+    return printable(said.strip(), one_line=True)
 
 
 # --- keys --------------------------------------------------------------------------------------------
@@ -109,19 +109,6 @@ def load_private_key(path: Path) -> Any:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp384r1":
         raise InputError(f"{path}: not a P-384 key; make one with ssh-keygen -t ecdsa -b 384")
     return key
-
-
-def public_key_bytes(hospital: str, key: str) -> bytes:
-    """A node's public key as Flower compares it, from its line in OpenSSH's format."""
-    try:
-        loaded = serialization.load_ssh_public_key(key.strip().encode())
-    except (ValueError, UnsupportedAlgorithm):
-        loaded = None
-    if not isinstance(loaded, ec.EllipticCurvePublicKey):
-        raise InputError(
-            f"node key of {hospital}: not a public key of an elliptic curve; give the hospital's .pub file"
-        )
-    return bytes(flower.public_key_to_bytes(loaded))
 
 
 # --- messages ----------------------------------------------------------------------------------------
@@ -149,19 +136,25 @@ def _as_record(content: bytes) -> Any:
     return flower.RecordDict({"message": flower.ArrayRecord({"bytes": array})})
 
 
-def push(message: Any, announce: Callable[[Any, Any], Any], client: Any, node: Any) -> str:
-    """Uploads a message: its head by `announce(head, tree)`, then the pieces that the answer asks for.
+def push(message: Any, announcement: Callable[..., Any], client: Any, node: Any) -> str:
+    """Uploads a message: first its head and the tree of its pieces, then the pieces that the answer asks for.
 
-    Returns the message's id; empty where the SuperLink does not take it.
+    Args:
+        message: to send.
+        announcement: the kind of request for head and tree, which differs between node and coordinator.
+        client: of the node or of the coordinator's task.
+        node: that sends.
+
+    Returns:
+        The message's id; empty where the SuperLink does not take it.
     """
     with flower.no_object_id_recompute():
         message_id = message.object_id
         message.metadata.__dict__["_message_id"] = message_id
         pieces = flower.get_all_nested_objects(message)
-        answer = announce(
-            flower.message_to_proto(flower.remove_content_from_message(message)),
-            flower.get_object_tree(message),
-        )
+        head = flower.message_to_proto(flower.remove_content_from_message(message))
+        tree = flower.get_object_tree(message)
+        answer = client.PushMessages(announcement(messages_list=[head], message_object_trees=[tree]))
         if "" in getattr(answer, "message_ids", ()):
             return ""
 
@@ -184,7 +177,7 @@ def pull(
     node: Any,
     *,
     seconds: float,
-    largest: int,
+    largest: int = LARGEST,
     give_up: threading.Event | None = None,
 ) -> bytes:
     """Downloads a message's pieces and puts its bytes together.
@@ -218,7 +211,14 @@ def pull(
     return joined(contents, largest)
 
 
-def joined(contents: Mapping[str, bytes], largest: int) -> bytes:
+def confirm(message_id: str, run_id: int, client: Any, node: Any) -> None:
+    """Lets the SuperLink delete a message that came; if this fails, it only keeps it in memory."""
+    request = flower.ConfirmMessageReceivedRequest(node=node, run_id=run_id, message_object_id=message_id)
+    with suppress(Exception):
+        client.ConfirmMessageReceived(request)
+
+
+def joined(contents: Mapping[str, bytes], largest: int = LARGEST) -> bytes:
     """The bytes of the one array among a message's pieces. Raises Garbled."""
     try:
         heads = {
@@ -256,11 +256,6 @@ clientapp = "silodp_carries_no_code:client"
 
 def start_run_request() -> Any:
     """A request to start a run of an app without code."""
-    content = _empty_app()
+    content = flower.build_fab_from_files({"pyproject.toml": _EMPTY_APP})[0]
     app = flower.Fab(hashlib.sha256(content).hexdigest(), content, {})
     return flower.StartRunRequest(fab=flower.fab_to_proto(app))
-
-
-@cache
-def _empty_app() -> bytes:
-    return bytes(flower.build_fab_from_files({"pyproject.toml": _EMPTY_APP})[0])
