@@ -192,4 +192,4 @@ def test_how_many(cohort: Cohort) -> None:
     with pytest.raises(InputError, match=r"--workers 2: .*train on CPUs"):
         workers_for(2, 1, 100, torch.device("cuda"))
     one = build(experiment(), cohort=cohort, device="cpu").engine
-    assert isinstance(one, InProcess)
+    assert type(one) is InProcess

@@ -8,7 +8,6 @@ which keeps its optimizer states.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import io
 import logging
 import multiprocessing
@@ -19,24 +18,18 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from silodp.engines.in_process import InProcess, ask
 from silodp.errors import InputError
-from silodp.files import remove_folder
 from silodp.hospital import Hospital
-from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.settings import EvaluationBatch
-from silodp.tasks.scores import Scores
-
-log = logging.getLogger(__name__)
 
 
-class Workers:
-    """An engine over this process and forked ones.
+class Workers(InProcess):
+    """The same engine over this process and forked ones.
 
     Guarantee: the same numbers as `InProcess` with as many threads, whatever the number of processes: a
     hospital's answer depends on the plan and its own data alone, and answers come in the order asked.
@@ -51,14 +44,13 @@ class Workers:
             hospitals: all on the CPU.
             count: of processes, this one included; at most one a hospital.
         """
-        self._names = [one.name for one in hospitals]
-        self.diagnostics: dict[str, Diagnostics] = {}
+        own, *groups = _dealt(hospitals, count)
+        super().__init__(hospitals)
+        self._hospitals = {one.name: one for one in own}  # those in this process
         self._pipes: dict[str, Connection] = {}
         self._processes = []
         self._waiting: dict[Connection, list[str]] = {}  # hospitals that have not answered the last request
         fork = multiprocessing.get_context("fork")
-        own, *groups = _dealt(hospitals, count)
-        self._own = {one.name: one for one in own}
         for group in groups:
             here, there = fork.Pipe()
             # Whoever else holds an end of this pipe keeps the process waiting for us after our death.
@@ -68,46 +60,6 @@ class Workers:
             there.close()
             self._processes.append(process)
             self._pipes |= dict.fromkeys((one.name for one in group), here)
-
-    def train(
-        self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
-    ) -> Iterator[Contribution]:
-        self.diagnostics.clear()
-        failed = []
-        for name, answer in self._each("answer", asked, plan, diagnose=diagnose):
-            if isinstance(answer, Exception):
-                log.warning("round %d: %s failed: %s", plan.round, name, answer)
-                failed.append(answer)
-                continue
-            contribution, measured = answer
-            if measured is not None:
-                self.diagnostics[name] = measured
-            yield contribution
-        if failed and len(failed) == len(asked):
-            raise failed[-1]  # nobody could train: this is no hospital's fault
-
-    def measure_norms(self, plan: RoundPlan, asked: Sequence[str]) -> Tensor:
-        """Every update is kept at its hospital until that answers: memory for all of them at once."""
-        found = [norms for _, norms in self._each("measure_norms", asked, plan)]
-        norms = [one for one in found if not isinstance(one, Exception)]  # it will fail again, and be told of
-        return torch.cat(norms) if norms else torch.empty(0, dtype=torch.float64)
-
-    def evaluate(
-        self, parameters: Tensor, part: str, *, thorough: bool, batch: EvaluationBatch | None = None
-    ) -> dict[str, Scores]:
-        asked = self._each("evaluate", self._names, parameters, part, thorough=thorough, batch=batch)
-        return {name: _or_raise(scores) for name, scores in asked}
-
-    def save_states(self, folder: Path, round_: int) -> None:
-        for _, done in self._each("save_states", self._names, folder, round_):
-            _or_raise(done)
-
-    def load_states(self, folder: Path, round_: int) -> None:
-        for _, done in self._each("load_states", self._names, folder, round_):
-            _or_raise(done)
-
-    def clear_states(self, folder: Path) -> None:
-        remove_folder(folder)
 
     def close(self) -> None:
         """The processes end when nobody speaks to them any more."""
@@ -120,7 +72,7 @@ class Workers:
     def _each(
         self, method: str, names: Sequence[str], *given: Any, **named: Any
     ) -> Iterator[tuple[str, Any]]:
-        """What the method gives at each hospital, or the exception it raises, in the order of `names`.
+        """As in `InProcess`.
 
         A process hears all its names at once and answers one after the other, without waiting for this one,
         which meanwhile asks its own hospitals. Answers to a request that was given up here are thrown away.
@@ -129,7 +81,7 @@ class Workers:
             for _ in others:
                 _heard(pipe)
         waiting = self._waiting = {}
-        own = [name for name in names if name in self._own]
+        own = [name for name in names if name in self._hospitals]
         for name in names:
             if name in self._pipes:
                 waiting.setdefault(self._pipes[name], []).append(name)
@@ -147,7 +99,7 @@ class Workers:
                         del waiting[ready]
                 if own and not answered:
                     here = own.pop(0)
-                    found[here] = _asked(self._own[here], method, given, named)
+                    found[here] = ask(self._hospitals[here], method, given, named)
             yield name, found.pop(name)
 
 
@@ -171,11 +123,11 @@ def workers_for(wanted: int, threads: int, hospitals: int, device: torch.device)
 def _dealt(hospitals: Sequence[Hospital], count: int) -> list[list[Hospital]]:
     """The hospitals in groups of about as many training images: the largest first, to the smallest group."""
     groups: list[list[Hospital]] = [[] for _ in range(min(count, len(hospitals)))]
-    heap = [(0, number) for number in range(len(groups))]
+    images = [0] * len(groups)
     for one in sorted(hospitals, key=lambda one: -len(one.parts["train"])):
-        images, number = heapq.heappop(heap)
-        groups[number].append(one)
-        heapq.heappush(heap, (images + len(one.parts["train"]), number))
+        smallest = images.index(min(images))
+        groups[smallest].append(one)
+        images[smallest] += len(one.parts["train"])
     return groups
 
 
@@ -195,7 +147,7 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
             names = pipe.recv()
             method, given, named = pickle.loads(pipe.recv_bytes())
             for name in names:
-                answer = _asked(mine[name], method, given, named)
+                answer = ask(mine[name], method, given, named)
                 answers.put(_packed_answer(answer, said.taken()))
 
 
@@ -204,14 +156,6 @@ def _send(pipe: Connection, answers: queue.SimpleQueue[memoryview]) -> None:
     with contextlib.suppress(OSError):
         while True:
             pipe.send_bytes(answers.get())
-
-
-def _asked(hospital: Hospital, method: str, given: Any, named: Any) -> Any:
-    """What the method gives, or the exception it raises."""
-    try:
-        return getattr(hospital, method)(*given, **named)
-    except Exception as error:
-        return error
 
 
 class _Said(logging.Handler):
@@ -277,9 +221,3 @@ def _gone() -> RuntimeError:
     return RuntimeError(
         "a process that trains hospitals has ended; out of memory? go on with fewer --workers"
     )
-
-
-def _or_raise(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
