@@ -3,19 +3,24 @@ what can go wrong on the way."""
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from conftest import blob_cohort
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from processes import free_port
 
 from silodp import Cohort, Experiment
 from silodp.cohorts.cohort import HospitalData
+from silodp.deploy.engine import Coordinator
+from silodp.deploy.envelope import Reply, unseal
 from silodp.deploy.kit import init
 from silodp.deploy.limits import Limits
-from silodp.deploy.run import Coordinator
+from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.deploy.site import Site
 from silodp.engines.transport import Delivery, Unreachable
+from silodp.runs.result import Result
 
 REHEARSAL = Limits(epsilon=1e6, intermediaries_at_most=16, validation_metrics=True, seeded_noise=True)
 
@@ -97,21 +102,35 @@ class Network:
         pass
 
 
+COHORT = blob_cohort(3, images=10, size=8)
+
+
 @dataclass
 class Federation:
-    """Sites of the hospitals of a cohort, and their coordinator, all in one process."""
+    """Sites of the hospitals of a cohort, and their coordinator, all in one process.
 
-    cohort: Cohort
+    In `folder`: the sites' files in `sites/NAME`, a run in `run`.
+    """
+
     folder: Path
     limits: Limits = REHEARSAL
+    cohort: Cohort = COHORT
     key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     keys: dict[str, Ed25519PrivateKey] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
+    refusals: Path | None = None
 
     def __post_init__(self) -> None:
         for hospital in self.cohort.hospitals:
             self.keys[hospital.name] = Ed25519PrivateKey.generate()
             self.start(hospital.name)
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "run"
+
+    def files(self, name: str) -> Path:
+        return self.folder / "sites" / name
 
     def start(self, name: str) -> None:
         """A site in a process of its own, or again after the former one was killed."""
@@ -123,16 +142,30 @@ class Federation:
             return data
 
         self.sites[name] = Site(
-            self.folder / name, name, self.keys[name], self.key.public_key(), self.limits, load, "cpu"
+            self.files(name), name, self.keys[name], self.key.public_key(), self.limits, load, "cpu"
         )
 
-    def network(self, **behaviour: object) -> Network:
+    def network(self, **behaviour: Any) -> Network:
         handlers = {name: (lambda sealed, name=name: self.sites[name].handle(sealed)) for name in self.sites}
-        return Network(handlers, **behaviour)  # type: ignore[arg-type]
+        return Network(handlers, **behaviour)
 
-    def coordinator(self, network: Network) -> Coordinator:
+    def coordinator(self, network: Network | None = None) -> Coordinator:
+        network = network or self.network()
         roster = {name: key.public_key() for name, key in self.keys.items()}
-        return Coordinator(network, self.key, roster, clock=network.clock.monotonic)
+        clock = network.clock.monotonic
+        return Coordinator(network, self.key, roster, clock=clock, refusals=self.refusals)
+
+    def run(
+        self, experiment: Experiment, network: Network | None = None, out: Path | None = None, **more: Any
+    ) -> Result:
+        out = out or self.out
+        return run_deployed(experiment, self.coordinator(network), out=out, device="cpu", **more)
+
+    def resume(self, network: Network | None = None, out: Path | None = None, **more: Any) -> Result:
+        return resume_deployed(out or self.out, self.coordinator(network), device="cpu", **more)
+
+    def opened(self, hospital: str, reply: bytes) -> Reply:
+        return unseal(Reply, reply, self.keys[hospital].public_key())
 
     def kit(self, folder: Path) -> Path:
         """A kit of these hospitals, whose files the sites write; nothing is at its SuperLink's port."""
@@ -140,9 +173,14 @@ class Federation:
         path = folder / "coordinator" / "coordinator.toml"
         path.write_text(path.read_text().replace("18443", str(free_port())))
         for name in self.sites:
-            (folder / "hospitals" / name / "state").symlink_to(self.folder / name)
+            (folder / "hospitals" / name / "state").symlink_to(self.files(name))
         (folder / "coordinator" / "log").mkdir()
+        self.refusals = folder / "coordinator" / "log" / "refusals.jsonl"
         return folder
 
-    def coordinator_of(self, kit: Path, network: Network) -> Coordinator:
-        return replace(self.coordinator(network), refusals=kit / "coordinator" / "log" / "refusals.jsonl")
+
+def priced(experiment: Experiment) -> Experiment:
+    """Noise for which three rounds cost a hospital ε = 4."""
+    changes: dict[str, Any] = {"intermediaries__count": 1, "clipping": {"rule": "fixed", "bound": 0.5}}
+    changes |= {"budget": {"epsilon": 4.0, "sets_noise": True}, "privacy__delta": 1e-2, "threads": 1}
+    return experiment.change(**changes)

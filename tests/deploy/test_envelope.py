@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silodp.deploy.envelope import Reply, Request, digest, open_reply, open_request, seal
+from silodp.deploy.envelope import Reply, Request, digest, seal, unseal
 from silodp.errors import InputError
 
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -23,7 +23,7 @@ abouts = st.dictionaries(st.text(max_size=8), values, max_size=4)
 )  # fmt: skip
 def test_a_request_arrives_as_it_was(kind: str, run: str, hospital: str, about: dict, payload: bytes) -> None:
     request = Request(kind, run, hospital, about, payload)  # type: ignore[arg-type]
-    assert open_request(seal(request, KEY), KEY.public_key()) == request
+    assert unseal(Request, seal(request, KEY), KEY.public_key()) == request
 
 
 @given(st.binary(max_size=60), st.data())
@@ -33,29 +33,29 @@ def test_one_changed_byte_is_refused(payload: bytes, data: st.DataObject) -> Non
     place = data.draw(st.integers(0, len(sealed) - 1))
     sealed[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(InputError):
-        open_reply(bytes(sealed), KEY.public_key())
+        unseal(Reply, bytes(sealed), KEY.public_key())
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_of_a_stranger_are_a_message(content: bytes) -> None:
-    for opened in (open_request, open_reply):
+    for kind in (Request, Reply):
         with pytest.raises(InputError):
-            opened(content, KEY.public_key())
+            unseal(kind, content, KEY.public_key())
 
 
 def test_another_key_another_side_and_a_cut_end_are_refused() -> None:
     request = seal(Request("plan", "r", "a"), KEY)
     reply = seal(Reply("answer", "r", "a", {}, b"numbers"), KEY)
-    for content, opened in (
-        (seal(Request("plan", "r", "a"), OTHER), open_request),
-        (seal(Reply("answer", "r", "a"), OTHER), open_reply),
-        (reply, open_request),  # a site's own words do not come back to it as a request
-        (request, open_reply),
-        (reply[:-1], open_reply),
-        (reply + b"\0", open_reply),
+    for content, kind in (
+        (seal(Request("plan", "r", "a"), OTHER), Request),
+        (seal(Reply("answer", "r", "a"), OTHER), Reply),
+        (reply, Request),  # a site's own words do not come back to it as a request
+        (request, Reply),
+        (reply[:-1], Reply),
+        (reply + b"\0", Reply),
     ):
         with pytest.raises(InputError):
-            opened(content, KEY.public_key())
+            unseal(kind, content, KEY.public_key())
 
 
 def test_a_signed_message_of_another_version_is_refused_in_a_sentence() -> None:
@@ -65,7 +65,7 @@ def test_a_signed_message_of_another_version_is_refused_in_a_sentence() -> None:
         Request("plan", "r", "a", []),  # type: ignore[arg-type]
     ):
         with pytest.raises(InputError, match="use the same version"):
-            open_request(seal(message, KEY), KEY.public_key())
+            unseal(Request, seal(message, KEY), KEY.public_key())
 
 
 def test_the_same_request_has_the_same_bytes() -> None:

@@ -10,22 +10,20 @@ from unittest import mock
 
 import pytest
 import torch
-from conftest import blob_cohort
 from network import REHEARSAL, Federation, Killed, Lost, Network
 from safetensors.torch import load_file
 
-import silodp.deploy.site as site_module
 from silodp import Experiment
 from silodp.deploy.engine import RemoteEngine
-from silodp.deploy.envelope import open_reply, seal
+from silodp.deploy.envelope import seal
 from silodp.deploy.journal import Journal
-from silodp.deploy.run import resume_deployed, run_deployed
+from silodp.deploy.last_answer import LastAnswer
 from silodp.errors import InputError
+from silodp.hospital import Hospital
 from silodp.messages import Contribution
 from silodp.privacy.ledger import Ledger, read_ledger
 from silodp.runs.folder import RunFolder
 
-COHORT = blob_cohort(3, images=10, size=8)
 ROUNDS = 3
 SILENT = REHEARSAL.model_copy(update={"validation_metrics": False})
 
@@ -38,17 +36,13 @@ def tiny(experiment: Experiment) -> Experiment:
     )  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _no_waiting_for_disks() -> Iterator[None]:
-    """Kills here are of processes: what was written stays."""
-    with mock.patch("os.fsync", return_value=None):
-        yield
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Federation:
+    return Federation(tmp_path, SILENT)
 
 
 def quiet_run(experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
-    hospitals = Federation(COHORT, folder / "sites", SILENT)
-    coordinator = hospitals.coordinator(hospitals.network())
-    run = run_deployed(experiment, coordinator, out=folder / "run", device="cpu")
+    run = Federation(folder, SILENT).run(experiment)
     return load_file(run.folder / "model.safetensors")
 
 
@@ -94,12 +88,13 @@ MISHAPS: dict[str, Callable[[Weather, bytes], list[bytes | None]]] = {
 }
 
 
-def test_forty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path: Path) -> None:
+def test_forty_rounds_of_bad_weather_change_nothing(
+    hospitals: Federation, tiny: Experiment, tmp_path: Path
+) -> None:
     """Each round and hospital with a schedule of its own; coordinator and sites are killed now and then."""
     long = tiny.change(rounds=40, local__state="fresh")
     expected = quiet_run(long, tmp_path / "quiet")
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
-    weather, folder = Weather(hospitals, seed=0), tmp_path / "run"
+    weather = Weather(hospitals, seed=0)
 
     def network() -> Network:
         return hospitals.network(rng=weather.rng, mishap=weather.mishap)
@@ -108,28 +103,27 @@ def test_forty_rounds_of_bad_weather_change_nothing(tiny: Experiment, tmp_path: 
     while True:
         try:
             if not begun:
-                run_deployed(long, hospitals.coordinator(network()), out=folder, device="cpu")
+                hospitals.run(long, network())
             else:
-                resume_deployed(folder, hospitals.coordinator(network()), device="cpu")
+                hospitals.resume(network())
         except Killed:
-            begun = (folder / "deployment" / "agreement.json").exists()
+            begun = (hospitals.out / "deployment" / "agreement.json").exists()
             continue
         break
     assert set(weather.happened) == {"fine", "coordinator killed", *MISHAPS}
-    assert_all_is_right(folder, hospitals, expected, 40)
+    assert_all_is_right(hospitals, expected, 40)
 
 
 def assert_all_is_right(
-    folder: Path, hospitals: Federation, expected: dict[str, torch.Tensor] | None, rounds: int = ROUNDS
+    hospitals: Federation, expected: dict[str, torch.Tensor] | None = None, rounds: int = ROUNDS
 ) -> None:
     """One event a round in the coordinator's ledger and in each site's, and the model of a quiet run."""
-    events = read_ledger(folder / "ledger.jsonl").events
-    assert [event.round for event in events if event.released == "model update"] == list(range(1, rounds + 1))
-    for site in hospitals.sites.values():
-        mine = [event.round for event in site.ledger.events if event.released == "model update"]
-        assert mine == list(range(1, rounds + 1))
+    own = read_ledger(hospitals.out / "ledger.jsonl").events
+    for events in (own, *(site.ledger.events for site in hospitals.sites.values())):
+        found = [event.round for event in events if event.released == "model update"]
+        assert found == list(range(1, rounds + 1))
     if expected is not None:
-        found = load_file(folder / "model.safetensors")
+        found = load_file(hospitals.out / "model.safetensors")
         assert all(torch.equal(found[name], values) for name, values in expected.items())
 
 
@@ -146,59 +140,57 @@ COORDINATOR_DIES: dict[str, tuple[type, str]] = {
 @pytest.mark.parametrize("where", COORDINATOR_DIES)
 @pytest.mark.parametrize(("entropy", "number"), [("seed", 1), ("system", 2)])
 def test_a_coordinator_killed_anywhere_goes_on(
+    hospitals: Federation,
     where: str,
     when: str,
     entropy: str,
     number: int,
     tiny: Experiment,
     undisturbed: dict[str, torch.Tensor],
-    tmp_path: Path,
 ) -> None:
     """With the system's entropy too: nothing is drawn twice, for the noise of a sum is its own."""
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
-    asked, folder = tiny.change(privacy__entropy=entropy), tmp_path / "run"
+    asked = tiny.change(privacy__entropy=entropy)
     owner, name = COORDINATOR_DIES[where]
-    first = name == "save_checkpoint"  # one is written before round one
-    with dying(owner, name, when, calls=number + first, only=folder), pytest.raises(Killed):
-        run_deployed(asked, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
-    resume_deployed(folder, hospitals.coordinator(hospitals.network()), device="cpu")
-    assert_all_is_right(folder, hospitals, undisturbed if entropy == "seed" else None)
+    last = number + (name == "save_checkpoint")  # one is written before round one
+    with dying(owner, name, when, lambda call: call == last, hospitals.out), pytest.raises(Killed):
+        hospitals.run(asked)
+    hospitals.resume()
+    assert_all_is_right(hospitals, undisturbed if entropy == "seed" else None)
 
 
 @pytest.mark.parametrize("who", ["hospital-0", "hospital-2"])
 def test_who_counts_in_a_round_is_settled_before_its_noise_is_drawn(
-    who: str, tiny: Experiment, tmp_path: Path
+    hospitals: Federation, who: str, tiny: Experiment
 ) -> None:
     """Killed with a release in the ledger; whoever is away, or back, when it goes on makes no second one."""
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     asked = tiny.change(privacy__entropy="system", deployment={"deadline": 5.0, "min_hospitals": 2})
-    network, folder = hospitals.network(), tmp_path / "run"
-    with dying(RunFolder, "save_checkpoint", "before", calls=3, only=folder), pytest.raises(Killed):
-        run_deployed(asked, hospitals.coordinator(network), out=folder, device="cpu")
-    later = hospitals.network(away=lambda name: name == who)
-    resume_deployed(folder, hospitals.coordinator(later), device="cpu")
-    events = read_ledger(folder / "ledger.jsonl").events
+    third = dying(RunFolder, "save_checkpoint", "before", lambda call: call == 3, hospitals.out)
+    with third, pytest.raises(Killed):
+        hospitals.run(asked)
+    hospitals.resume(hospitals.network(away=lambda name: name == who))
+    events = read_ledger(hospitals.out / "ledger.jsonl").events
     assert [event.round for event in events if event.released == "model update"] == [1, 2, 3]
-    absent = [list(line["absent"]) for line in RunFolder(folder).metrics()]
+    absent = [list(line["absent"]) for line in RunFolder(hospitals.out).metrics()]
     assert absent == [[], [], [who]]
 
 
 @contextmanager
-def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator[None]:
-    """The process ends at the n-th call of a method on something that lies in `only`."""
+def dying(owner: type, name: str, when: str, calls: Callable[[int], bool], only: Path) -> Iterator[None]:
+    """The process ends at these calls of a method, of those on something that lies in `only` or nowhere."""
     original: Callable[..., object] = getattr(owner, name)
     seen = 0
 
     def call(self: object, *arguments: object, **more: object) -> object:
         nonlocal seen
-        place = getattr(self, "path", None) or getattr(self, "_folder", None)
+        place = getattr(self, "path", None) or getattr(self, "_folder", None) or only
         if not Path(str(place)).is_relative_to(only):
             return original(self, *arguments, **more)
         seen += 1
-        if seen == calls and when == "before":
+        dies = calls(seen)
+        if dies and when == "before":
             raise Killed
         result = original(self, *arguments, **more)
-        if seen == calls:
+        if dies:
             raise Killed
         return result
 
@@ -206,10 +198,10 @@ def dying(owner: type, name: str, when: str, calls: int, only: Path) -> Iterator
         yield
 
 
-SITE_DIES: dict[str, tuple[object, str]] = {
+SITE_DIES: dict[str, tuple[type, str]] = {
     "the ledger": (Ledger, "record"),
-    "its states": (site_module.Hospital, "save_states"),
-    "the reply": (site_module.LastAnswer, "write"),
+    "its states": (Hospital, "save_states"),
+    "the reply": (LastAnswer, "write"),
 }
 
 
@@ -217,43 +209,31 @@ SITE_DIES: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("where", SITE_DIES)
 def test_a_site_killed_in_a_round_answers_it_as_it_would_have(
-    where: str, when: str, state: str, tiny: Experiment, tmp_path: Path
+    hospitals: Federation, where: str, when: str, state: str, tiny: Experiment
 ) -> None:
     asked = tiny.change(local__state=state, privacy__noise="shared", privacy__entropy="system")
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     owner, name = SITE_DIES[where]
-    original, calls, replies = getattr(owner, name), 0, []
-
-    def dies(self: object, *arguments: object, **more: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls % 5 == 3 and when == "before":
-            raise Killed
-        result = original(self, *arguments, **more)
-        if calls % 5 == 3:
-            raise Killed
-        return result
+    killed = []
 
     def handle(hospital: str, sealed: bytes) -> bytes:
-        with mock.patch.object(owner, name, dies):
-            try:
-                return hospitals.sites[hospital].handle(sealed)
-            except Killed:
-                replies.append(hospital)
-        hospitals.start(hospital)
-        return b""
+        try:
+            return hospitals.sites[hospital].handle(sealed)
+        except Killed:
+            killed.append(hospital)
+            hospitals.start(hospital)
+            return b""
 
     handlers = {one: (lambda sealed, one=one: handle(one, sealed)) for one in hospitals.sites}
-    run = run_deployed(asked, hospitals.coordinator(Network(handlers)), out=tmp_path / "run", device="cpu")
-    assert replies, "no site was killed"
-    assert_all_is_right(run.folder, hospitals, None)
+    with dying(owner, name, when, lambda call: call % 5 == 3, only=hospitals.folder / "sites"):
+        hospitals.run(asked, Network(handlers))
+    assert killed, "no site was killed"
+    assert_all_is_right(hospitals)
 
 
 def test_a_slow_hospital_is_absent_and_its_late_answer_counts_nowhere(
-    tiny: Experiment, tmp_path: Path
+    hospitals: Federation, tiny: Experiment
 ) -> None:
     asked = tiny.change(deployment={"deadline": 30.0, "min_hospitals": 2})
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     network = hospitals.network()
     round_two = False
     network.slow = lambda name: 45.0 if round_two and name == "hospital-1" else 0.0
@@ -262,20 +242,15 @@ def test_a_slow_hospital_is_absent_and_its_late_answer_counts_nowhere(
         nonlocal round_two
         round_two = record["round"] == 1
 
-    run = run_deployed(
-        asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu", on_round=on_round
-    )
+    run = hospitals.run(asked, network, on_round=on_round)
     lines = RunFolder(run.folder).metrics()
     assert [list(line["absent"]) for line in lines] == [[], ["hospital-1"], []]
     assert len(read_ledger(run.folder / "ledger.jsonl").events) == len(lines[0]["participants"]) * 2
 
 
 def test_with_too_few_hospitals_a_round_waits_and_says_so(
-    tiny: Experiment,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    hospitals: Federation, tiny: Experiment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     network = hospitals.network()
     gone = False
     network.away = lambda name: gone and name == "hospital-2" and network.clock.now < 200
@@ -284,19 +259,19 @@ def test_with_too_few_hospitals_a_round_waits_and_says_so(
         nonlocal gone
         gone = True
 
-    run = run_deployed(
-        tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu", on_round=on_round
-    )
+    run = hospitals.run(tiny, network, on_round=on_round)
     assert network.clock.now >= 200
     assert "waiting for hospital-2; 2 of 3 hospitals have answered, and 3 must" in caplog.text
     assert all(not line["absent"] for line in RunFolder(run.folder).metrics())
 
 
 def test_a_forged_answer_is_refused_and_its_author_named(
-    tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor], caplog: pytest.LogCaptureFixture
+    hospitals: Federation,
+    tiny: Experiment,
+    undisturbed: dict[str, torch.Tensor],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """hospital-1 answers over hospital-0's connection, before hospital-0 does."""
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     forged = 0
 
     def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
@@ -304,54 +279,41 @@ def test_a_forged_answer_is_refused_and_its_author_named(
         if hospital != "hospital-0" or forged > 3:
             return [reply]
         forged += 1
-        opened = open_reply(reply, hospitals.keys["hospital-0"].public_key())
+        opened = hospitals.opened("hospital-0", reply)
         return [seal(opened, hospitals.keys["hospital-1"])]
 
     network = hospitals.network(mishap=mishap)
-    run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    hospitals.run(tiny, network)
     assert "hospital-0: reply: it was changed on the way" in caplog.text
     assert "or signed by another key: it is signed by hospital-1; it is asked again" in caplog.text
-    assert_all_is_right(run.folder, hospitals, undisturbed)
+    assert_all_is_right(hospitals, undisturbed)
 
 
 def test_an_old_answer_is_no_answer_to_a_new_question(
     tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A hospital's own words, signed and all, to a question of before: figures of a model long gone."""
-    figures = []
-    for replayed in (False, True):
-        hospitals = Federation(COHORT, tmp_path / f"sites-{replayed}")
-        first: dict[str, bytes] = {}
-        seen: set[bytes] = set()
+    quiet, hospitals = Federation(tmp_path / "quiet"), Federation(tmp_path / "replayed")
+    first: dict[str, bytes] = {}
+    seen: set[bytes] = set()
 
-        def mishap(
-            hospital: str,
-            request: bytes,
-            reply: bytes,
-            first: dict = first,
-            seen: set = seen,
-            on: bool = replayed,
-        ) -> list[bytes | None]:
-            if b'"kind": "evaluate"' not in request:
-                return [reply]
-            old = first.setdefault(hospital, reply)
-            again, _ = request in seen, seen.add(request)
-            return [reply if again or not on else old]
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        if b'"kind": "evaluate"' not in request or request in seen:
+            return [reply]
+        seen.add(request)
+        return [first.setdefault(hospital, reply)]
 
-        network = hospitals.network(mishap=mishap)
-        folder = tmp_path / str(replayed)
-        run_deployed(tiny, hospitals.coordinator(network), out=folder, device="cpu")
-        figures.append([line["validation"] for line in RunFolder(folder).metrics()])
+    runs = quiet.run(tiny), hospitals.run(tiny, hospitals.network(mishap=mishap))
+    figures = [[line["validation"] for line in RunFolder(run.folder).metrics()] for run in runs]
     assert figures[0] == figures[1]
     assert "hospital-0: its reply is to another request; it is asked again" in caplog.text
 
 
 @pytest.mark.parametrize("gone", [0.0, 5.0])
 def test_a_hospital_that_dies_with_a_message_is_asked_again_when_it_is_back(
-    gone: float, tiny: Experiment, tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+    hospitals: Federation, gone: float, tiny: Experiment, undisturbed: dict[str, torch.Tensor]
 ) -> None:
     """Not at the deadline, which may be a day away; even where nobody noticed that it was gone."""
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
     network = hospitals.network()
     taken: list[float] = []
 
@@ -365,55 +327,50 @@ def test_a_hospital_that_dies_with_a_message_is_asked_again_when_it_is_back(
     network.handlers = {**network.handlers, "hospital-1": handle}
     network.away = lambda name: name == "hospital-1" and bool(taken) and network.clock.now < taken[0] + gone
     asked = tiny.change(deployment__deadline=86400.0)
-    run = run_deployed(asked, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    hospitals.run(asked, network)
     assert network.clock.now - taken[0] < (60 if gone else 200)
-    assert_all_is_right(run.folder, hospitals, undisturbed)
+    assert_all_is_right(hospitals, undisturbed)
 
 
 @pytest.mark.parametrize("noise", ["central", "shared"])
-def test_an_answer_that_cannot_count_is_none(noise: str, tiny: Experiment, tmp_path: Path) -> None:
+def test_an_answer_that_cannot_count_is_none(hospitals: Federation, noise: str, tiny: Experiment) -> None:
     """A vector of another shape, signed and all: too few have answered, and nothing is closed or released."""
     asked = tiny.change(privacy__noise=noise, deployment__min_hospitals=3)
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
 
     def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
         if hospital != "hospital-1" or b'"kind": "plan"' not in request:
             return [reply]
-        opened = open_reply(reply, hospitals.keys[hospital].public_key())
+        opened = hospitals.opened(hospital, reply)
         short = replace(Contribution.from_bytes(opened.payload), numbers=torch.zeros(3, dtype=torch.float64))
         return [seal(replace(opened, payload=short.to_bytes()), hospitals.keys[hospital])]
 
     with pytest.raises(
         InputError, match=r"2 of 3 hospitals take part, and 3 must .*hospital-1: its update has shape"
     ):
-        run_deployed(
-            asked, hospitals.coordinator(hospitals.network(mishap=mishap)), out=tmp_path / "run", device="cpu"
-        )
-    assert read_ledger(tmp_path / "run" / "ledger.jsonl").events == []
-    run = resume_deployed(tmp_path / "run", hospitals.coordinator(hospitals.network()), device="cpu")
-    assert_all_is_right(run.folder, hospitals, None)
+        hospitals.run(asked, hospitals.network(mishap=mishap))
+    assert read_ledger(hospitals.out / "ledger.jsonl").events == []
+    hospitals.resume()
+    assert_all_is_right(hospitals)
 
 
 def test_a_statement_that_is_not_signed_ends_nothing(
-    tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    hospitals: Federation, tiny: Experiment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hospitals = Federation(COHORT, tmp_path / "sites", SILENT)
 
     def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
-        opened = open_reply(reply, hospitals.keys[hospital].public_key())
+        opened = hospitals.opened(hospital, reply)
         if hospital != "hospital-1" or "signature" not in opened.about or b'"kind": "finish"' not in request:
             return [reply]
         return [seal(replace(opened, about={"signature": "zz"}), hospitals.keys[hospital])]
 
     network = hospitals.network(mishap=mishap)
-    run = run_deployed(tiny, hospitals.coordinator(network), out=tmp_path / "run", device="cpu")
+    run = hospitals.run(tiny, network)
     said = sorted(path.name for path in (run.folder / "deployment" / "statements").glob("*.json"))
     assert said == ["hospital-0.json", "hospital-2.json"]
     assert "hospital-1: its signature on its statement is not valid" in caplog.text
 
 
-def test_norms_do_not_travel(tmp_path: Path) -> None:
-    hospitals = Federation(COHORT, tmp_path / "sites")
-    engine = RemoteEngine(hospitals.network(), hospitals.key, {}, "r", tmp_path / "round")
+def test_norms_do_not_travel(hospitals: Federation, tmp_path: Path) -> None:
+    engine = RemoteEngine(hospitals.coordinator(), "r", tmp_path / "round", 60.0, None)
     with pytest.raises(InputError, match="norms do not leave a hospital"):
         engine.measure_norms(None, [])  # type: ignore[arg-type]

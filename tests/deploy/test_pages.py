@@ -13,14 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import Browser
-from conftest import Killed, blob_cohort, kill_after
-from network import Federation
+from conftest import Killed, kill_after
+from network import Federation, priced
 from selenium.webdriver.support.ui import WebDriverWait
 
 from silodp import Experiment
 from silodp.deploy.limits import Limits
 from silodp.deploy.pages import HOSTS, serve_coordinator_page, serve_site_page
-from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.runs.wording import show_epsilon
 
 pytestmark = pytest.mark.waits
@@ -46,27 +45,21 @@ class Stage:
 
     def train(self, until: int) -> None:
         """So far that this round is done, and then killed."""
-        coordinator = self.hospitals.coordinator_of(self.kit, self.hospitals.network())
         with suppress(Killed):
             if self.run.exists():
-                resume_deployed(self.run, coordinator, device="cpu", on_round=kill_after(until))
+                self.hospitals.resume(out=self.run, on_round=kill_after(until))
             else:
                 self.run.parent.mkdir()
-                run_deployed(
-                    self.experiment, coordinator, out=self.run, device="cpu", on_round=kill_after(until)
-                )
+                self.hospitals.run(self.experiment, out=self.run, on_round=kill_after(until))
 
 
 @pytest.fixture
 def stage(experiment: Experiment, tmp_path: Path) -> Iterator[Stage]:
-    changes: dict[str, Any] = {"intermediaries__count": 1, "clipping": {"rule": "fixed", "bound": 0.5}}
-    changes |= {"budget": {"epsilon": 4.0, "sets_noise": True}, "privacy__delta": 1e-2, "threads": 1}
-    changes |= {"privacy__noise": "shared"}
-    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", OWN)
+    hospitals = Federation(tmp_path, OWN)
     kit = hospitals.kit(tmp_path / "kit")
     for path in kit.glob("hospitals/*/site.toml"):
         path.write_text(path.read_text().replace("validation_metrics = false", "validation_metrics = true"))
-    found = Stage(hospitals, kit, experiment.change(**changes))
+    found = Stage(hospitals, kit, priced(experiment).change(privacy__noise="shared"))
     with ExitStack() as stack:
         found.coordinator = stack.enter_context(serve_coordinator_page(kit, 0)) or ""
         found.site = stack.enter_context(serve_site_page(kit / "hospitals" / NAME, 0)) or ""

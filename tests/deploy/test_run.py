@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 from silodp import Experiment, train
 from silodp.cli.display import show_result
-from silodp.deploy.run import run_deployed
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
 from silodp.report import make_report
@@ -45,9 +44,7 @@ def test_the_model_and_the_ledger_are_those_of_one_process(
 ) -> None:
     asked = tiny.change(**changes)
     here = train(asked.change(diagnostics=False), cohort=blob_cohort(), out=tmp_path / "here", device="cpu")
-    hospitals = Federation(blob_cohort(), tmp_path / "sites")
-    coordinator = hospitals.coordinator(hospitals.network())
-    there = run_deployed(asked, coordinator, out=tmp_path / "there", device="cpu")
+    there = Federation(tmp_path, cohort=blob_cohort()).run(asked)
     one, other = model_of(here.folder), model_of(there.folder)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -61,11 +58,7 @@ def test_privacy_shows_who_sees_what(tiny: Experiment, tmp_path: Path) -> None:
     """Shared noise: the coordinator sees one share; central: everything, so that no ε holds against it."""
     shown = {}
     for noise in ("central", "shared"):
-        hospitals = Federation(blob_cohort(), tmp_path / f"sites-{noise}")
-        asked = tiny.change(privacy__noise=noise, intermediaries__count=1)
-        run = run_deployed(
-            asked, hospitals.coordinator(hospitals.network()), out=tmp_path / noise, device="cpu"
-        )
+        run = Federation(tmp_path / noise).run(tiny.change(privacy__noise=noise, intermediaries__count=1))
         seen = read_statement(run.folder).seen_from
         assert seen is not None
         shown[noise] = command_line("privacy", run.folder).stdout
@@ -81,21 +74,16 @@ def test_privacy_shows_who_sees_what(tiny: Experiment, tmp_path: Path) -> None:
 
 def test_a_run_of_which_no_figures_come_out_is_shown_without_them(tiny: Experiment, tmp_path: Path) -> None:
     """As hospitals are by default: every line, table and page of the run does without metrics."""
-    hospitals = Federation(
-        blob_cohort(), tmp_path / "sites", REHEARSAL.model_copy(update={"validation_metrics": False})
-    )
+    hospitals = Federation(tmp_path, REHEARSAL.model_copy(update={"validation_metrics": False}))
     said: list[str] = []
-    result = run_deployed(
-        tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "runs" / "tiny", device="cpu",
-        on_round=lambda record: said.append(describe_round(record)),
-    )  # fmt: skip
+    result = hospitals.run(tiny, on_round=lambda record: said.append(describe_round(record)))
     assert len(said) == 3
     assert all("ε hospital" in line and "nan" not in line for line in said)
     show_result(result)
     card = (result.folder / "MODEL_CARD.md").read_text()
     assert "no hospital lets its figures out" in card
     assert "simulated" not in card.split("## Limits")[1]
-    listed = command_line("runs", tmp_path / "runs")
+    listed = command_line("runs", hospitals.out)
     assert (listed.returncode, "finished" in listed.stdout) == (0, True)
     page = make_report([result.folder], tmp_path / "page.html").read_text()
     assert "no hospital lets its figures out" in page
@@ -105,7 +93,7 @@ def test_a_run_of_which_no_figures_come_out_is_shown_without_them(tiny: Experime
 
 
 def test_a_hospitals_own_files_are_not_listed_as_a_damaged_run(tiny: Experiment, tmp_path: Path) -> None:
-    hospitals = Federation(blob_cohort(), tmp_path / "hospitals" / "A")
-    (tmp_path / "hospitals" / "A" / "site.toml").touch()
-    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "tiny", device="cpu")
-    assert [one.folder for one in list_runs([tmp_path])] == [tmp_path / "tiny"]
+    hospitals = Federation(tmp_path)
+    (tmp_path / "sites" / "site.toml").touch()
+    hospitals.run(tiny)
+    assert [one.folder for one in list_runs([tmp_path])] == [hospitals.out]

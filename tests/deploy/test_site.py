@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import blob_cohort
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from network import REHEARSAL, Federation
+from network import REHEARSAL, Federation, priced
 
 from silodp import Experiment
 from silodp.deploy.agreement import Agreement
-from silodp.deploy.envelope import Reply, Request, open_reply, seal
+from silodp.deploy.envelope import Reply, Request, seal
 from silodp.deploy.last_answer import LastAnswer
 from silodp.deploy.limits import Limits
 from silodp.deploy.run import _engine as engine_of
-from silodp.deploy.run import collect_facts, deployable, make_agreement, run_deployed
+from silodp.deploy.run import collect_facts, deployable, make_agreement
+from silodp.deploy.site import Site
 from silodp.errors import InputError
 from silodp.federation import first_intermediaries
 from silodp.hospital import Hospital
 from silodp.messages import Contribution, RoundPlan
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
-from silodp.runs.build import derive, device_named, with_origin
+from silodp.runs.build import derive, with_origin
 from silodp.runs.parts import Public
 from silodp.update_map import UpdateMap
 
@@ -36,31 +36,33 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def tiny(experiment: Experiment) -> Experiment:
-    """Noise for which three rounds cost a hospital ε = 4."""
-    changes: dict[str, Any] = {"intermediaries__count": 1, "clipping": {"rule": "fixed", "bound": 0.5}}
-    changes |= {"budget": {"epsilon": 4.0, "sets_noise": True}, "privacy__delta": 1e-2, "threads": 1}
-    return deployable(experiment.change(**changes))
+    return deployable(priced(experiment))
 
 
 class Asked:
     """A coordinator's side of one site, message by message."""
 
     def __init__(self, experiment: Experiment, folder: Path, limits: Limits = REHEARSAL) -> None:
-        self.hospitals = Federation(blob_cohort(3, images=10, size=8), folder, limits)
-        self.site = self.hospitals.sites[NAME]
-        network = self.hospitals.network()
-        coordinator = self.hospitals.coordinator(network)
-        engine = engine_of(coordinator, experiment, "a" * 32, folder / "run")
-        facts = collect_facts(engine, experiment, coordinator)
-        self.public: Public = derive(with_origin(experiment), facts, device_named("cpu"))
-        self.agreement = make_agreement("a" * 32, self.public, coordinator)
+        self.hospitals = Federation(folder, limits)
+        self.files = self.hospitals.files(NAME)
+        engine = engine_of(self.hospitals.coordinator(), experiment, "a" * 32, self.hospitals.out)
+        facts = collect_facts(engine, experiment)
+        self.public: Public = derive(with_origin(experiment), facts, CPU)
+        self.agreement = make_agreement(engine, self.public)
+
+    @property
+    def site(self) -> Site:
+        return self.hospitals.sites[NAME]
+
+    def restart(self) -> None:
+        self.hospitals.start(NAME)
 
     def send(
         self, kind: str, payload: bytes = b"", key: Ed25519PrivateKey | None = None, **fields: Any
     ) -> Reply:
         request = Request(kind, "a" * 32, NAME, payload=payload)  # type: ignore[arg-type]
         sealed = seal(replace(request, **fields), key or self.hospitals.key)
-        return open_reply(self.site.handle(sealed), self.hospitals.keys[NAME].public_key())
+        return self.hospitals.opened(NAME, self.site.handle(sealed))
 
     def agree(self, agreement: Agreement | None = None) -> Reply:
         content = (agreement or self.agreement).to_bytes()
@@ -93,10 +95,9 @@ def test_what_was_agreed_on_is_answered_once_and_paid_for_before(tiny: Experimen
     first = asked.train(plan)
     assert Contribution.from_bytes(first.payload).plan == plan.digest
     assert asked.train(plan) == first
-    asked.hospitals.start(NAME)
-    asked.site = asked.hospitals.sites[NAME]
+    asked.restart()
     assert asked.train(plan) == first, "after a restart"
-    (event,) = read_ledger(tmp_path / NAME / "ledger.jsonl").events
+    (event,) = read_ledger(asked.files / "ledger.jsonl").events
     z = asked.public.experiment.privacy.noise_multiplier
     assert (event.round, event.noise_multiplier, event.contributions) == (1, z, 1)
     assert asked.site.spent(1e-2) == pytest.approx(gaussian_epsilon(1 / z, 1e-2), rel=1e-3)
@@ -131,7 +132,7 @@ def test_another_plan_is_refused_and_costs_nothing(what: str, tiny: Experiment, 
     plan, words = PLANS[what]
     assert_refused(asked.train(plan(asked)), words)
     assert asked.site.ledger.events == []
-    assert words in (tmp_path / NAME / "refusals.jsonl").read_text(encoding="utf-8")
+    assert words in (asked.files / "refusals.jsonl").read_text(encoding="utf-8")
 
 
 def test_a_round_is_not_answered_for_another_theta(tiny: Experiment, tmp_path: Path) -> None:
@@ -188,13 +189,13 @@ def test_splitting_needs_leave(tiny: Experiment, tmp_path: Path) -> None:
 def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) -> None:
     """A second run, equal to the first to its first plan, is paid for apart; and its price is too much."""
     limits = REHEARSAL.model_copy(update={"epsilon": 5.0})
-    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", limits)
-    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "one", device="cpu")
+    hospitals = Federation(tmp_path, limits)
+    hospitals.run(tiny, out=tmp_path / "one")
     assert hospitals.sites[NAME].spent(1e-2) == pytest.approx(4.0, rel=1e-3)
     with pytest.raises(
         InputError, match=r"hospital-0 does not sign the agreement: limits.epsilon = 5: this would"
     ):
-        run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "two", device="cpu")
+        hospitals.run(tiny, out=tmp_path / "two")
     assert len(hospitals.sites[NAME].ledger.events) == 3
 
 
@@ -203,8 +204,7 @@ def test_limits_that_are_lowered_after_signing_hold_at_once(tiny: Experiment, tm
     asked.agree()
     assert asked.train(asked.plan()).kind == "answer"
     asked.hospitals.limits = REHEARSAL.model_copy(update={"epsilon": 3.5})
-    asked.hospitals.start(NAME)
-    asked.site = asked.hospitals.sites[NAME]
+    asked.restart()
     assert asked.train(asked.plan(2)).kind == "answer"
     assert_refused(asked.train(asked.plan(3)), "limits.epsilon = 3.5: this would bring the hospital to")
     assert len(asked.site.ledger.events) == 2
@@ -218,7 +218,7 @@ def test_what_a_round_costs_is_on_disk_before_anybody_trains(
     seen: list[int] = []
 
     def answer(self: Hospital, plan: RoundPlan) -> object:
-        seen.append(len(read_ledger(tmp_path / NAME / "ledger.jsonl").events))
+        seen.append(len(read_ledger(asked.files / "ledger.jsonl").events))
         raise RuntimeError("the power fails")
 
     monkeypatch.setattr(Hospital, "answer", answer)
@@ -296,22 +296,21 @@ def test_a_run_whose_files_were_lost_is_paid_for_again(tiny: Experiment, tmp_pat
     for _ in range(2):
         asked.agree()
         answers.append(Contribution.from_bytes(asked.train(asked.plan()).payload).numbers)
-        shutil.rmtree(tmp_path / NAME / "runs")
-        asked.hospitals.start(NAME)
-        asked.site = asked.hospitals.sites[NAME]
+        shutil.rmtree(asked.files / "runs")
+        asked.restart()
     assert not torch.equal(*answers)
     assert len(asked.site.ledger.events) == 2
 
 
 def test_a_larger_delta_does_not_open_a_full_ledger(tiny: Experiment, tmp_path: Path) -> None:
     limits = REHEARSAL.model_copy(update={"epsilon": 4.5})
-    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", limits)
-    run_deployed(tiny, hospitals.coordinator(hospitals.network()), out=tmp_path / "one", device="cpu")
+    hospitals = Federation(tmp_path, limits)
+    hospitals.run(tiny, out=tmp_path / "one")
     z = hospitals.sites[NAME].ledger.events[0].noise_multiplier
     assert gaussian_epsilon(math.sqrt(4) / z, 0.1) < 4.5 < gaussian_epsilon(math.sqrt(4) / z, 0.01)
     again = tiny.change(rounds=1, privacy__delta=0.1, budget=None, privacy__noise_multiplier=z)
     with pytest.raises(InputError, match=r"limits.epsilon = 4.5: this would bring .* \(δ 0.01\)"):
-        run_deployed(again, hospitals.coordinator(hospitals.network()), out=tmp_path / "two", device="cpu")
+        hospitals.run(again, out=tmp_path / "two")
 
 
 def test_kills_between_states_and_answer_leave_the_states_that_are_needed(
@@ -326,8 +325,7 @@ def test_kills_between_states_and_answer_leave_the_states_that_are_needed(
         monkeypatch.setattr(LastAnswer, "write", lambda self, path: (_ for _ in ()).throw(OSError("killed")))
         assert asked.train(asked.plan(number)).kind == "refusal"
         monkeypatch.setattr(LastAnswer, "write", write)
-        asked.hospitals.start(NAME)
-        asked.site = asked.hospitals.sites[NAME]
+        asked.restart()
     assert asked.train(asked.plan(4)).kind == "answer"
 
 
@@ -335,7 +333,7 @@ def test_paths_of_the_hospital_do_not_leave_it(tiny: Experiment, tmp_path: Path)
     asked = Asked(tiny, tmp_path)
     asked.agree()
     asked.train(asked.plan(1))
-    (tmp_path / NAME / "runs" / ("a" * 32) / "answered").write_bytes(b"damaged")
+    (asked.files / "runs" / ("a" * 32) / "answered").write_bytes(b"damaged")
     reply = asked.train(asked.plan(2))
     assert_refused(reply, "its log says why")
     assert str(tmp_path) not in reply.reason
@@ -429,17 +427,17 @@ def test_what_goes_wrong_at_a_site_tells_nothing_of_its_data(
     assert_refused(reply, "its log says why")
     assert "Muster" not in str(reply)
     assert "Muster" in caplog.text
-    assert "Muster" not in (tmp_path / NAME / "refusals.jsonl").read_text(encoding="utf-8")
+    assert "Muster" not in (asked.files / "refusals.jsonl").read_text(encoding="utf-8")
 
 
 def test_a_statement_says_what_the_hospitals_own_ledger_says(tiny: Experiment, tmp_path: Path) -> None:
     import json
 
-    hospitals = Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites")
+    hospitals = Federation(tmp_path)
     for noise in ("central", "shared"):
         folder = tmp_path / noise
         asked = tiny.change(privacy__noise=noise)
-        run_deployed(asked, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
+        hospitals.run(asked, out=folder)
         for name, key in hospitals.keys.items():
             place = folder / "deployment" / "statements" / f"{name}.json"
             key.public_key().verify(place.with_suffix(".json.sig").read_bytes(), place.read_bytes())

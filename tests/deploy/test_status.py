@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import blob_cohort, command_line
-from network import Federation, Killed
+from conftest import command_line
+from network import Federation, Killed, priced
 
 from silodp import Experiment
 from silodp.deploy.coordinator_status import coordinator_status
 from silodp.deploy.limits import Limits
-from silodp.deploy.run import resume_deployed, run_deployed
 from silodp.deploy.status import MOST_REFUSALS, site_status
 from silodp.errors import InputError
 from silodp.runs.folder import RunFolder
@@ -27,15 +26,12 @@ OWN = Limits(epsilon=5.0)  # as site.toml of a kit has it, but for ε
 
 @pytest.fixture(scope="module")
 def tiny(experiment: Experiment) -> Experiment:
-    """Three rounds that cost a hospital ε = 4."""
-    changes: dict[str, Any] = {"intermediaries__count": 1, "clipping": {"rule": "fixed", "bound": 0.5}}
-    changes |= {"budget": {"epsilon": 4.0, "sets_noise": True}, "privacy__delta": 1e-2, "threads": 1}
-    return experiment.change(**changes)
+    return priced(experiment)
 
 
 @pytest.fixture
 def hospitals(tmp_path: Path) -> Federation:
-    return Federation(blob_cohort(3, images=10, size=8), tmp_path / "sites", OWN)
+    return Federation(tmp_path, OWN)
 
 
 @pytest.fixture
@@ -50,9 +46,7 @@ def train(hospitals: Federation, kit: Path, experiment: Experiment, **behaviour:
     """A run of the kit, which some behaviour of the network may end before its time."""
     folder = kit / "coordinator" / "runs" / "tiny-1"
     folder.parent.mkdir(exist_ok=True)
-    coordinator = hospitals.coordinator_of(kit, hospitals.network(**behaviour))
-    run_deployed(experiment, coordinator, out=folder, device="cpu")
-    return folder
+    return hospitals.run(experiment, hospitals.network(**behaviour), folder).folder
 
 
 def test_before_anything(hospitals: Federation, kit: Path) -> None:
@@ -76,8 +70,7 @@ def test_a_hospitals_spending_is_shown_at_the_delta_that_its_limit_is_held_to(
     """The smallest that it ever agreed on: a run at a larger one, later, makes no figure smaller."""
     train(hospitals, kit, tiny)
     later = tiny.change(privacy__delta=0.1, rounds=1, budget={"epsilon": 0.5, "sets_noise": True})
-    folder = kit / "coordinator" / "runs" / "later"
-    run_deployed(later, hospitals.coordinator(hospitals.network()), out=folder, device="cpu")
+    hospitals.run(later)
     site = site_status(kit / "hospitals" / NAME)
     assert site["delta"] == 1e-2
     assert site["epsilon"] == pytest.approx(hospitals.sites[NAME].spent(1e-2))
@@ -124,7 +117,7 @@ def test_refusals_are_told_on_both_sides_and_need_a_person(
 ) -> None:
     train(hospitals, kit, tiny)
     with pytest.raises(InputError, match=r"limits\.epsilon = 5"):
-        run_deployed(tiny, hospitals.coordinator_of(kit, hospitals.network()), out=kit / "more", device="cpu")
+        hospitals.run(tiny)
     site, here = site_status(kit / "hospitals" / NAME), coordinator_status(kit)
     reason = site["refusals"][0]["reason"]
     assert reason.startswith("limits.epsilon = 5: this would bring the hospital to")
@@ -178,9 +171,7 @@ def test_a_round_under_way_a_kill_and_what_goes_on(
     assert here["run"] is not None
     assert (here["run"]["state"], here["run"]["answered"]) == ("interrupted", None)
     assert any("stopped after round 1 of 3" in need and "--resume" in need for need in here["needs"])
-    resume_deployed(
-        place / "runs" / "tiny-1", hospitals.coordinator_of(kit, hospitals.network()), device="cpu"
-    )
+    hospitals.resume(out=place / "runs" / "tiny-1")
     assert coordinator_status(kit)["run"]["state"] == "finished"  # type: ignore[index]
 
 

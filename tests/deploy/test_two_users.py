@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import blob_cohort
 from network import Federation
 
-from silodp.deploy.envelope import Request, open_reply, seal
+from silodp.deploy.envelope import Request, seal
 from silodp.deploy.local_socket import ask, serve
 
 LINK, STRANGER = 64001, 64002  # users and groups that the system need not know
@@ -54,7 +53,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_the_link_reaches_the_socket_and_nothing_else(folder: Path) -> None:
-    hospitals = Federation(blob_cohort(1, images=10, size=8), folder / "state")
+    hospitals = Federation(folder)
     site, socket = hospitals.sites["hospital-0"], folder / "run" / "site.sock"
     images = folder / "images.npz"
     images.write_bytes(b"patients")
@@ -67,12 +66,12 @@ def test_the_link_reaches_the_socket_and_nothing_else(folder: Path) -> None:
             time.sleep(0.01)
         request = seal(Request("finish", "a" * 32, "hospital-0"), hospitals.key).hex()
         answer = as_user(LINK, "ask", str(socket), request)
-        reply = open_reply(bytes.fromhex(answer), hospitals.keys["hospital-0"].public_key())
+        reply = hospitals.opened("hospital-0", bytes.fromhex(answer))
         assert "nothing was agreed on" in reply.reason
         assert as_user(STRANGER, "ask", str(socket), request) == "PermissionError"
-        for path in (images, folder / "state" / "hospital-0" / "ledger.jsonl"):
+        for path in (images, hospitals.files("hospital-0") / "ledger.jsonl"):
             assert as_user(LINK, "read", str(path)) == "PermissionError"
-        assert as_user(LINK, "list", str(folder / "state" / "hospital-0")) == "PermissionError"
+        assert as_user(LINK, "list", str(hospitals.files("hospital-0"))) == "PermissionError"
     finally:
         stop.set()
         serving.join()

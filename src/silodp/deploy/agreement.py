@@ -6,11 +6,10 @@ facts, and checks them against the agreement and its own limits (`checks.py`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -20,11 +19,10 @@ from pydantic import ConfigDict
 
 from silodp.compatibility import refuse_norm_readers
 from silodp.errors import InputError, short
-from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts
 from silodp.federation import first_intermediaries
 from silodp.files import as_record
-from silodp.mechanism import Mechanism
 from silodp.models.start import carried_starts
 from silodp.privacy.accountants import hospital_epsilon
 from silodp.privacy.events import Event
@@ -82,10 +80,6 @@ class Agreement:
             raise InputError("agreement: not one of silodp, or of another version; use the same version")
         return agreement
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.to_bytes()).hexdigest()
-
     def read_experiment(self) -> Experiment:
         try:
             return Experiment(**tomllib.loads(self.experiment))
@@ -130,13 +124,11 @@ def refuse_undeployable(experiment: Experiment) -> None:
         )
 
 
-def planned_events(
-    experiment: ResolvedExperiment, facts: Sequence[HospitalFacts], mechanism: Mechanism, parameters: int
-) -> list[Event]:
+def planned_events(public: Public) -> list[Event]:
     """The events of all rounds, with v and z as they are fixed before round one."""
-    members = experiment.participation.training(facts)
-    room = {one.name: one.most_intermediaries for one in members}
-    v, _ = first_intermediaries(experiment, parameters, mechanism.expected_hospitals, room)
+    experiment, mechanism = public.experiment, public.mechanism
+    room = {one.name: one.most_intermediaries for one in public.facts}
+    v, _ = first_intermediaries(experiment, len(public.model), mechanism.expected_hospitals, room)
     bound = experiment.clipping.first_bound()
     return [
         event
@@ -162,7 +154,7 @@ def derive_agreed(
     found = (portable(public.experiment).to_toml(), public.model.identity, len(public.model))
     if found != (agreement.experiment, agreement.model, agreement.parameters):
         raise InputError("agreement: its model or settings do not follow from its experiment")
-    events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
+    events = planned_events(public)
     price = hospital_epsilon(events, agreement.delta)
     same = price == agreement.epsilon or math.isclose(price, agreement.epsilon, rel_tol=1e-6)
     if agreement.delta != public.experiment.delta or not same:

@@ -11,14 +11,16 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from torch import Tensor
 
-from silodp.deploy.envelope import Reply, Request, RequestKind, digest, open_reply, seal
+from silodp.deploy.envelope import Reply, Request, RequestKind, digest, seal, unseal
 from silodp.deploy.journal import Journal
+from silodp.deploy.keys import fingerprint
 from silodp.deploy.notes import record_refusal
 from silodp.engines.scores import parameters_to_bytes, scores_from_bytes
 from silodp.engines.transport import Transport, Unreachable
@@ -33,7 +35,33 @@ log = logging.getLogger("silodp")
 RETRY_PAUSE = 1.0  # seconds until a hospital that is not connected, or whose message was lost, is asked again
 EVALUATION_DEADLINE = 120.0  # seconds; validation must not hold up a round
 RESEND_PAUSE = 60.0  # seconds until a silent hospital is asked again; doubled each time
-Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """What the coordinator runs with.
+
+    Attributes:
+        transport: reaches the hospitals.
+        key: signs requests and the agreement.
+        roster: the hospitals' public keys, which alone identify who answers, in the order in which
+            contributions are summed.
+        patience: seconds within which all hospitals must answer before round one.
+        clock: monotonic time in seconds.
+        refusals: file for refusals of all runs, one a line, shown on the coordinator's page.
+    """
+
+    transport: Transport
+    key: Ed25519PrivateKey
+    roster: Mapping[str, Ed25519PublicKey]
+    patience: float = 600.0
+    clock: Callable[[], float] = time.monotonic
+    refusals: Path | None = None
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of the hospitals' keys, by name."""
+        return {name: fingerprint(key) for name, key in self.roster.items()}
 
 
 class Refused(InputError):
@@ -44,36 +72,22 @@ class RemoteEngine:
     """An engine whose hospitals are on other machines; for one run."""
 
     def __init__(
-        self,
-        transport: Transport,
-        key: Ed25519PrivateKey,
-        roster: Mapping[str, Ed25519PublicKey],
-        run: str,
-        journal: Path,
-        deadline: float = 600.0,
-        least: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        refusals: Path | None = None,
+        self, coordinator: Coordinator, run: str, journal: Path, deadline: float, least: int | None
     ) -> None:
         """Makes the engine; nothing is sent yet.
 
         Args:
-            transport: carries the bytes.
-            key: the coordinator's signing key.
-            roster: each hospital's public key, which alone identifies who answers.
+            coordinator: who asks.
             run: the run's number.
             journal: folder for the contributions of the current round.
             deadline: seconds after which a hospital that has not answered is absent from the round.
-            least: how many hospitals must answer; with fewer, the round waits. Default: all that are asked.
-            clock: monotonic time in seconds.
-            refusals: file in which refusals are recorded, one a line.
+            least: how many hospitals must answer; with fewer, the round waits. None: all that are asked.
         """
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
-        self.evaluates = set(roster)  # hospitals whose metrics may leave, as far as known
+        self.evaluates = set(coordinator.roster)  # hospitals whose metrics may leave, as far as known
         self.mechanism: Mechanism | None = None  # checks contributions; set once the run is agreed on
-        self._transport, self._key, self._roster = transport, key, dict(roster)
-        self.run, self._deadline, self._least = run, deadline, least
-        self._journal, self._clock, self._refusals = Journal(journal), clock, refusals
+        self.coordinator, self.run = coordinator, run
+        self._journal, self._deadline, self._least = Journal(journal), deadline, least
 
     def train(
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
@@ -141,20 +155,19 @@ class RemoteEngine:
             payload: bytes of the request.
             seconds: until the deadline; default: that of a round.
         """
-        sealed = {
-            name: seal(Request(kind, self.run, name, about or {}, payload), self._key) for name in hospitals
-        }
-        end = self._clock() + (self._deadline if seconds is None else seconds)
+        transport, clock, key = self.coordinator.transport, self.coordinator.clock, self.coordinator.key
+        sealed = {name: seal(Request(kind, self.run, name, about or {}, payload), key) for name in hospitals}
+        end = clock() + (self._deadline if seconds is None else seconds)
         waiting: dict[str, str] = {}  # ticket → hospital
         due = dict.fromkeys(hospitals, 0.0)  # when to send next, by hospital that has not answered
         pauses = dict.fromkeys(hospitals, RESEND_PAUSE)
         refusals: dict[str, str] = {}
         lost: set[str] = set()  # hospitals that disconnected while they had a message
-        looked = self._clock()
+        looked = clock()
         try:
-            while (now := self._clock()) < end and due:
+            while (now := clock()) < end and due:
                 if now - looked >= RETRY_PAUSE:
-                    looked, online = now, self._transport.connected()
+                    looked, online = now, transport.connected()
                     for name in {*waiting.values()} - online:
                         lost.add(name)
                     for name in lost & online:  # connected again, without the message
@@ -162,12 +175,12 @@ class RemoteEngine:
                         lost.discard(name)
                 for name in [name for name, at in due.items() if at <= now]:
                     try:
-                        waiting[self._transport.send(name, sealed[name])] = name
+                        waiting[transport.send(name, sealed[name])] = name
                         due[name], pauses[name] = now + pauses[name], 2 * pauses[name]
                     except Unreachable:
                         due[name] = now + RETRY_PAUSE
                 pause = min([RETRY_PAUSE, end - now, *(at - now for at in due.values())])
-                delivery = self._transport.receive(max(0.01, pause))
+                delivery = transport.receive(max(0.01, pause))
                 if delivery is None or (name := waiting.pop(delivery.ticket, "")) not in due:
                     continue
                 try:
@@ -181,21 +194,21 @@ class RemoteEngine:
                     self._record_refusal(name, kind, str(refused))
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
-                    due[name] = self._clock() + RETRY_PAUSE
+                    due[name] = clock() + RETRY_PAUSE
         finally:
             for ticket in waiting:
-                self._transport.forget(ticket)
+                transport.forget(ticket)
         return refusals
 
     def _record_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
         log.warning("%s refuses: %s", name, reason)
-        if self._refusals is not None:
-            record_refusal(self._refusals, reason, hospital=name, asked=kind)
+        if self.coordinator.refusals is not None:
+            record_refusal(self.coordinator.refusals, reason, hospital=name, asked=kind)
 
     def _open_reply(self, name: str, request: bytes, content: bytes) -> Reply:
         """Verifies a reply: signed by `name`, and to this request."""
         try:
-            reply = open_reply(content, self._roster[name])
+            reply = unseal(Reply, content, self.coordinator.roster[name])
         except InputError as error:
             raise InputError(f"{error}{self._other_signer(content)}") from None
         if reply.hospital != name or reply.request != digest(request):
@@ -206,9 +219,9 @@ class RemoteEngine:
 
     def _other_signer(self, content: bytes) -> str:
         """Says which other hospital of the roster signed a reply; empty where none did."""
-        for name, key in self._roster.items():
+        for name, key in self.coordinator.roster.items():
             with suppress(InputError):
-                open_reply(content, key)
+                unseal(Reply, content, key)
                 return f": it is signed by {name}"
         return ""
 
@@ -224,8 +237,8 @@ class RemoteEngine:
         def take(name: str, reply: Reply) -> None:
             scores[name] = scores_from_bytes(reply.payload)
 
-        there = self._transport.connected() & self.evaluates  # a round does not wait for scores
-        asked = [name for name in self._roster if name in there]
+        there = self.coordinator.transport.connected() & self.evaluates  # a round does not wait for scores
+        asked = [name for name in self.coordinator.roster if name in there]
         about = {"part": part, "thorough": thorough, "batch": batch}
         seconds = min(self._deadline, EVALUATION_DEADLINE)
         self.ask("evaluate", asked, take, about, parameters_to_bytes(parameters), seconds)

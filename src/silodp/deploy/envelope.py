@@ -28,10 +28,6 @@ _MAGIC = b"\nsilodp-deploy-1"
 _SIGNATURE = 64  # bytes
 _LENGTH = struct.Struct("<I")
 _LONGEST_HEADER = 2**22
-_SIGNED_AS = {
-    "request": b"silodp request 1\0",
-    "reply": b"silodp reply 1\0",
-}  # so that a reply cannot pass for a request
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,7 @@ class Request:
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    side: ClassVar[str] = "request"
 
     kind: RequestKind
     run: str
@@ -68,6 +65,7 @@ class Reply:
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    side: ClassVar[str] = "reply"
 
     kind: ReplyKind
     request: str
@@ -95,37 +93,20 @@ def seal(message: Request | Reply, key: Ed25519PrivateKey) -> bytes:
     What differs between hospitals comes last, so that a transport that cuts messages into pieces stores the
     pieces of a plan only once.
     """
-    body = _body(message)
-    return body + key.sign(_SIGNED_AS[_side(type(message))] + body) + _MAGIC
-
-
-def open_request(sealed: bytes, key: Ed25519PublicKey) -> Request:
-    """Verifies and reads a request; raises InputError unless `key` signed it and all fields are valid."""
-    return _opened(Request, sealed, key)
-
-
-def open_reply(sealed: bytes, key: Ed25519PublicKey) -> Reply:
-    """Verifies and reads a reply; raises InputError unless `key` signed it and all fields are valid."""
-    return _opened(Reply, sealed, key)
-
-
-def _side(kind: type[Request] | type[Reply]) -> str:
-    return "request" if kind is Request else "reply"
-
-
-def _body(message: Request | Reply) -> bytes:
     fields = {name: value for name, value in vars(message).items() if name != "payload"}
     header = json.dumps(fields, sort_keys=True).encode()
-    return message.payload + header + _LENGTH.pack(len(header))
+    body = message.payload + header + _LENGTH.pack(len(header))
+    return body + key.sign(_signed_as(message.side) + body) + _MAGIC
 
 
-def _opened(kind: type[Message], sealed: bytes, key: Ed25519PublicKey) -> Message:
-    side, end = _side(kind), len(sealed) - len(_MAGIC) - _SIGNATURE
+def unseal(kind: type[Message], sealed: bytes, key: Ed25519PublicKey) -> Message:
+    """Verifies and reads a request or a reply; InputError unless `key` signed it and all fields are valid."""
+    side, end = kind.side, len(sealed) - len(_MAGIC) - _SIGNATURE
     if sealed[-len(_MAGIC) :] != _MAGIC or end < _LENGTH.size:
         raise InputError(f"{side}: {len(sealed)} bytes that are none of silodp's")
     body = sealed[:end]
     try:
-        key.verify(sealed[end : -len(_MAGIC)], _SIGNED_AS[side] + body)
+        key.verify(sealed[end : -len(_MAGIC)], _signed_as(side) + body)
     except InvalidSignature:
         raise InputError(f"{side}: it was changed on the way, or signed by another key") from None
     try:
@@ -139,3 +120,8 @@ def _opened(kind: type[Message], sealed: bytes, key: Ed25519PublicKey) -> Messag
             f"{side}: signed, but not what this version of silodp sends; use the same version"
         ) from None
     return replace(header, payload=body[:start])
+
+
+def _signed_as(side: str) -> bytes:
+    """Begins what is signed, so that a reply cannot pass for a request."""
+    return f"silodp {side} 1\0".encode()

@@ -17,7 +17,7 @@ from silodp.errors import InputError
 from silodp.files import private_folder
 
 if TYPE_CHECKING:
-    from silodp.deploy.run import Coordinator
+    from silodp.deploy.engine import Coordinator
     from silodp.engines.flower.supervisor import Supervisor
 
 log = logging.getLogger("silodp")
@@ -111,8 +111,8 @@ def connect(folder: Path, patience: float = 600.0, deadline: float = 600.0) -> C
         patience: seconds within which all hospitals must answer before round one.
         deadline: of a round, in seconds; older messages are not delivered.
     """
+    from silodp.deploy.engine import Coordinator
     from silodp.deploy.keys import read_signing_key
-    from silodp.deploy.run import Coordinator
     from silodp.deploy.status import REFUSALS
     from silodp.engines.flower.grid import FlowerTransport
 

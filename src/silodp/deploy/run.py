@@ -12,18 +12,13 @@ Beside the usual files of a run:
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
 from silodp.deploy.agreement import Agreement, planned_events, portable, refuse_undeployable
-from silodp.deploy.engine import RemoteEngine
+from silodp.deploy.engine import Coordinator, RemoteEngine
 from silodp.deploy.envelope import Reply
-from silodp.deploy.keys import fingerprint, verified
-from silodp.engines.transport import Transport
+from silodp.deploy.keys import verified
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts
@@ -36,32 +31,6 @@ from silodp.runs.parts import Public, ServerParts
 from silodp.runs.places import new_folder
 from silodp.runs.result import Result
 from silodp.runs.training import OnRound, resume_parts, train_parts
-
-
-@dataclass(frozen=True)
-class Coordinator:
-    """What the coordinator runs with.
-
-    Attributes:
-        transport: reaches the hospitals.
-        key: signs requests and the agreement.
-        roster: the hospitals' public keys, in the order in which contributions are summed.
-        patience: seconds within which all hospitals must answer before round one.
-        clock: monotonic time in seconds.
-        refusals: file for refusals of all runs, shown on the coordinator's page.
-    """
-
-    transport: Transport
-    key: Ed25519PrivateKey
-    roster: Mapping[str, Ed25519PublicKey]
-    patience: float = 600.0
-    clock: Callable[[], float] = time.monotonic
-    refusals: Path | None = None
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Of the hospitals' keys, by name."""
-        return {name: fingerprint(key) for name, key in self.roster.items()}
 
 
 def run_deployed(
@@ -87,11 +56,11 @@ def run_deployed(
     refuse_undeployable(asked)
     with new_folder(out, experiment.name) as path:
         engine = _engine(coordinator, asked, secrets.token_hex(16), path)
-        facts = collect_facts(engine, asked, coordinator)
+        facts = collect_facts(engine, asked)
         prepared = rehearsed(with_origin(asked), facts, device, on_trial)
         public = derive(prepared, facts, device_named(device))
-        agreement = make_agreement(engine.run, public, coordinator)
-        signatures = collect_signatures(engine, agreement, coordinator)
+        agreement = make_agreement(engine, public)
+        signatures = collect_signatures(engine, agreement)
         secret = secrets.token_bytes(32)
 
         def prepare() -> None:
@@ -103,7 +72,7 @@ def run_deployed(
 
         parts = _parts(public, engine, secret)
         result = train_parts(parts, asked, path, on_round, prepare)
-        _finish(engine, coordinator, path)
+        _finish(engine, path)
         return result
 
 
@@ -126,7 +95,7 @@ def resume_deployed(
         secret_file = folder / "deployment" / "noise-secret"
         secret = read_plain(secret_file) if secret_file.exists() else secrets.token_bytes(32)
         result = resume_parts(_parts(public, engine, secret), files, on_round)
-        _finish(engine, coordinator, folder)
+        _finish(engine, folder)
         return result
 
 
@@ -145,9 +114,7 @@ def deployable(experiment: Experiment) -> Experiment:
     return experiment.change(**changes)
 
 
-def collect_facts(
-    engine: RemoteEngine, experiment: Experiment, coordinator: Coordinator
-) -> list[HospitalFacts]:
+def collect_facts(engine: RemoteEngine, experiment: Experiment) -> list[HospitalFacts]:
     """Asks every hospital of the roster for its facts; all must answer, since they fix the denominator."""
     found: dict[str, HospitalFacts] = {}
 
@@ -162,8 +129,8 @@ def collect_facts(
     about = {
         "experiment": portable(experiment).model_dump(mode="json", exclude_none=True, exclude_unset=True)
     }
-    names = list(coordinator.roster)
-    refusals = engine.ask("facts", names, take, about, seconds=coordinator.patience)
+    names = list(engine.coordinator.roster)
+    refusals = engine.ask("facts", names, take, about, seconds=engine.coordinator.patience)
     _refuse_incomplete("send its facts", names, found, refusals)
     facts = [found[name] for name in names]
     if len(forms := {(one.shape, one.target, one.storage): one.name for one in facts}) > 1:
@@ -175,27 +142,24 @@ def collect_facts(
     return facts
 
 
-def make_agreement(run: str, public: Public, coordinator: Coordinator) -> Agreement:
+def make_agreement(engine: RemoteEngine, public: Public) -> Agreement:
     """Makes the agreement that follows from the experiment and the facts."""
-    events = planned_events(public.experiment, public.facts, public.mechanism, len(public.model))
     delta = public.experiment.delta
     return Agreement(
-        run=run,
+        run=engine.run,
         experiment=portable(public.experiment).to_toml(),
         facts=public.facts,
-        keys=coordinator.fingerprints,
+        keys=engine.coordinator.fingerprints,
         model=public.model.identity,
         parameters=len(public.model),
-        epsilon=hospital_epsilon(events, delta),
+        epsilon=hospital_epsilon(planned_events(public), delta),
         delta=delta,
     )
 
 
-def collect_signatures(
-    engine: RemoteEngine, agreement: Agreement, coordinator: Coordinator
-) -> dict[str, str]:
+def collect_signatures(engine: RemoteEngine, agreement: Agreement) -> dict[str, str]:
     """Collects signatures, the coordinator's first; one hospital that does not sign ends the run."""
-    content = agreement.to_bytes()
+    coordinator, content = engine.coordinator, agreement.to_bytes()
     own = coordinator.key.sign(content).hex()
     signatures: dict[str, str] = {}
 
@@ -220,15 +184,11 @@ def _refuse_incomplete(
 
 
 def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Path) -> RemoteEngine:
-    settings, roster = experiment.deployment, coordinator.roster
+    settings = experiment.deployment
     least = settings.min_hospitals
-    if shares := experiment.privacy.shares(len(roster)):  # fewer shares are not the full noise
+    if shares := experiment.privacy.shares(len(coordinator.roster)):  # fewer shares are not the full noise
         least = max(least or 0, shares)
-    journal = path / "deployment" / "round"
-    return RemoteEngine(
-        coordinator.transport, coordinator.key, roster, run, journal, settings.deadline, least,
-        coordinator.clock, coordinator.refusals,
-    )  # fmt: skip
+    return RemoteEngine(coordinator, run, path / "deployment" / "round", settings.deadline, least)
 
 
 def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
@@ -239,8 +199,9 @@ def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
     return ServerParts(public, engine, federation)
 
 
-def _finish(engine: RemoteEngine, coordinator: Coordinator, folder: Path) -> None:
+def _finish(engine: RemoteEngine, folder: Path) -> None:
     """Collects signed statements; hospitals that are away now are asked again by `--resume`."""
+    coordinator = engine.coordinator
     place = folder / "deployment" / "statements"
     private_folder(place)
     (folder / "deployment" / "noise-secret").unlink(missing_ok=True)

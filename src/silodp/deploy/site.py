@@ -36,7 +36,7 @@ from silodp.deploy.checks import (
     refuse_releases_beyond_limits,
     refuse_run_beyond_limits,
 )
-from silodp.deploy.envelope import Reply, Request, digest, open_request, seal
+from silodp.deploy.envelope import Reply, Request, digest, seal, unseal
 from silodp.deploy.keys import fingerprint, verified
 from silodp.deploy.last_answer import LastAnswer
 from silodp.deploy.limits import Limits
@@ -112,7 +112,7 @@ class Site:
     def handle(self, sealed: bytes) -> bytes:
         """Answers a sealed request with a sealed reply. It never raises: every error becomes a refusal."""
         try:
-            request = open_request(sealed, self._coordinator)
+            request = unseal(Request, sealed, self._coordinator)
             if request.hospital != self.name:
                 raise InputError(f"request: it is for {request.hospital!r:.60}, and this is {self.name}")
             if not request.run or not request.run.isalnum() or len(request.run) > 64:
@@ -195,7 +195,7 @@ class Site:
         refuse_undeployable(experiment)
         refuse_run_beyond_limits(self.limits, agreement, experiment)
         data = self._images(experiment)
-        if self._facts_of(experiment, data) not in experiment.participation.training(agreement.facts):
+        if self._facts_of(experiment, data) not in agreement.facts:
             raise InputError(f"agreement: its facts about {self.name} do not match the hospital's data")
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:
@@ -289,7 +289,7 @@ class Site:
                 "format": "silodp site statement 1",
                 "hospital": self.name,
                 "run": request.run,
-                "agreement": agreement.digest,
+                "agreement": hashlib.sha256(agreement.to_bytes()).hexdigest(),
                 "last_round": last.round if last is not None else 0,
                 "releases": len(mine),
                 "delta": agreement.delta,

@@ -141,7 +141,7 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
     try:
         agreement = read_json(path)
         experiment = Experiment(**tomllib.loads(agreement["experiment"]))
-        shares = experiment.privacy.shares(len(experiment.participation.training(agreement["facts"])))
+        shares = experiment.privacy.shares(len(agreement["facts"]))
         delta, run = float(agreement["delta"]), str(agreement["run"])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
