@@ -86,18 +86,13 @@ def init(
     except InputError as error:
         raise InputError(f"--{error}") from None
     with new_folder(folder) as place:
-        signing = new_signing_key()
-        mark = fingerprint(signing.public_key())
         coordinator = place / "coordinator"
-        authority = _write_coordinator(coordinator, settings, days, with_keys, mark)
-        write_private(coordinator / "signing.key", signing)
-        public = public_pem(signing.public_key())
-        write_new(coordinator / "signing.pub", public)
+        mark = _write_coordinator(coordinator, settings, days, with_keys)
         private_folder(place / "hospitals")
         members = []
         for name in hospitals if with_keys else ():
             site = place / "hospitals" / name
-            _write_hospital(site, name, address, authority, public, mark, len(hospitals), keys=True)
+            _write_hospital(site, name, coordinator, address, len(hospitals), keys=True)
             members.append(_write_keys(site, name))
         expected = () if with_keys else tuple(hospitals)
         write_new(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
@@ -132,9 +127,7 @@ def admit(folder: Path, file: Path) -> Path:
     """
     settings, place = read_coordinator(folder), coordinator_folder(folder)
     member = read_join(file)
-    coordinator = read_public_key(place / "signing.pub")
-    mark = fingerprint(coordinator)
-    if fingerprint(member.signing_key) == mark:
+    if member.signing_key == read_public_key(place / "signing.pub"):
         raise InputError(f"{file}: this is the coordinator's own key; the hospital makes one with `join`")
     with exclusive(place):
         roster = read_roster(place / ROSTER)
@@ -154,8 +147,7 @@ def admit(folder: Path, file: Path) -> Path:
         private_folder(site.parent)
         count = len(roster.hospitals) + len(roster.expected)
         with new_folder(site, replace=True) as new:
-            public, authority = public_pem(coordinator), (place / "ca.crt").read_bytes()
-            _write_hospital(new, member.name, settings.address, authority, public, mark, count, keys=False)
+            _write_hospital(new, member.name, place, settings.address, count, keys=False)
         replace_file(place / ROSTER, roster.to_toml().encode(), 0o644)
     return site
 
@@ -181,21 +173,22 @@ def checked_name(name: str, option: str) -> str:
         raise InputError(f"{option} {short(name)}: {reason}") from None
 
 
-def _write_coordinator(
-    folder: Path, settings: CoordinatorSettings, days: int, with_keys: bool, mark: str
-) -> bytes:
-    """Writes all but the signing key and the roster; returns the authority's certificate."""
+def _write_coordinator(folder: Path, settings: CoordinatorSettings, days: int, with_keys: bool) -> str:
+    """Writes all but the roster; returns the fingerprint of the signing key."""
     authority = new_authority(f"silodp {settings.name} {secrets.token_hex(4)}")
-    server = _issue(authority, settings, days)
+    server, signing = _issue(authority, settings, days), new_signing_key()
+    mark = fingerprint(signing.public_key())
     private_folder(folder)
     private_folder(folder / "proxy")  # for what nginx writes
     for name, certified in (("ca", authority), ("server", server)):
         write_new(folder / f"{name}.crt", certified.pem)
         write_private(folder / f"{name}.key", certified.key)
+    write_private(folder / "signing.key", signing)
+    write_new(folder / "signing.pub", public_pem(signing.public_key()))
     write_new(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
     facts = {"fingerprint": mark, "server_until": _until(server), "keys": with_keys}
     write_all_new(folder, kit_files.coordinator_files(settings, **facts))
-    return authority.pem
+    return mark
 
 
 def _issue(authority: Certified, settings: CoordinatorSettings, days: int) -> Certified:
@@ -209,22 +202,24 @@ def _until(server: Certified) -> str:
 
 
 def _write_hospital(
-    folder: Path,
-    name: str,
-    address: str,
-    authority: bytes,
-    coordinator: str,
-    mark: str,
-    hospitals: int,
-    keys: bool,
+    folder: Path, name: str, coordinator: Path, address: str, hospitals: int, keys: bool
 ) -> None:
-    """Writes all but the hospital's keys; `hospitals` is their number in the federation."""
+    """Writes all but the hospital's keys.
+
+    Args:
+        folder: of the hospital.
+        name: of the hospital.
+        coordinator: the coordinator's folder.
+        address: of the coordinator.
+        hospitals: their number in the federation.
+        keys: whether the kit makes the hospital's keys.
+    """
+    public = read_public_key(coordinator / "signing.pub")
     private_folder(folder)
-    write_new(folder / "ca.crt", authority)
-    write_new(folder / "coordinator.pub", coordinator)
-    write_all_new(
-        folder, kit_files.hospital_files(name, address, fingerprint=mark, hospitals=hospitals, keys=keys)
-    )
+    write_new(folder / "ca.crt", (coordinator / "ca.crt").read_bytes())
+    write_new(folder / "coordinator.pub", public_pem(public))
+    facts = {"fingerprint": fingerprint(public), "hospitals": hospitals, "keys": keys}
+    write_all_new(folder, kit_files.hospital_files(name, address, **facts))
 
 
 def _write_keys(folder: Path, name: str) -> Member:

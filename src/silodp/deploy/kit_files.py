@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,9 @@ def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
     """Yields (path, text) of the files in the coordinator's folder that are no keys.
 
     Args:
-        facts: fingerprint, server_until, keys, as coordinator.README.md has them.
+        facts: fingerprint, server_until, keys, as its README.md has them.
     """
-    values = {**settings.model_dump(), **facts}
-    yield "coordinator.toml", _text("coordinator.toml", values)
-    yield "README.md", _text("coordinator.README.md", values)
-    yield "compose.yaml", _text("coordinator.compose.yaml", values)
-    for unit in ("silodp-coordinator.service", "silodp-proxy.service"):
-        yield f"systemd/{unit}", _text(unit, values)
+    yield from _rendered("coordinator", {**settings.model_dump(), **facts})
     yield "nginx.conf", nginx_config(_listen(settings.address), settings.port)
 
 
@@ -49,12 +43,7 @@ def hospital_files(name: str, address: str, **facts: Any) -> Files:
         facts: fingerprint, hospitals, keys, as the templates have them.
     """
     page_port = SiteSettings(name=name, superlink=address).page_port
-    values = {"name": name, "address": address, "page_port": page_port, **facts}
-    yield "site.toml", _text("site.toml", values)
-    yield "README.md", _text("site.README.md", values)
-    yield "compose.yaml", _text("site.compose.yaml", values)
-    for unit in ("silodp-site.service", "silodp-link.service", "silodp-page.service", "silodp-page.socket"):
-        yield f"systemd/{unit}", _text(unit, values)
+    yield from _rendered("hospital", {"name": name, "address": address, "page_port": page_port, **facts})
 
 
 def _listen(address: str) -> str:
@@ -71,18 +60,15 @@ def _listen(address: str) -> str:
     return f"0.0.0.0:{port}" if ip.version == 4 else f"[::]:{port}"
 
 
-def _text(template: str, values: dict[str, Any]) -> str:
-    text: str = _environment().get_template(template).render(PLACES | values)
-    return text
-
-
-@cache
-def _environment() -> Any:
+def _rendered(folder: str, values: dict[str, Any]) -> Files:
+    """Renders each file in a folder of templates; their paths in a kit are those in it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES / folder),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,  # names, addresses and numbers, checked before
     )
+    for name in environment.list_templates():
+        yield name, environment.get_template(name).render(PLACES | values)
