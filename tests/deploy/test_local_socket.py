@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from processes import as_user, until
 
 from silodp.deploy import local_socket
 from silodp.deploy.local_socket import ask, serve
@@ -39,10 +40,7 @@ def serving(
     )
     thread.start()
     try:
-        for _ in range(1000):
-            if path.exists() and listens(path):
-                break
-            threading.Event().wait(0.01)
+        until(lambda: listens(path), "the socket is there")
         yield
     finally:
         stop.set()
@@ -144,28 +142,6 @@ def test_places_that_do_not_do(folder: Path) -> None:
         serve(folder / "s/site", lambda question: question, {0}, stop)
 
 
-def as_nobody(action: Callable[[], None]) -> str:
-    """What an action raises when another user of the machine does it."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            action()
-            said = "nothing"
-        except BaseException as error:
-            said = type(error).__name__
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        said = answer.read()
-    os.waitpid(child, 0)
-    return said
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused_by_the_folder_and_one_of_the_group_by_the_kernels_word(
     folder: Path, caplog: pytest.LogCaptureFixture
@@ -177,9 +153,9 @@ def test_another_user_is_refused_by_the_folder_and_one_of_the_group_by_the_kerne
         return question
 
     with serving(path, note):
-        assert as_nobody(lambda: print(ask(path, b"let me in", 30))) == "PermissionError"
+        assert as_user(NOBODY, lambda: ask(path, b"let me in", 30)) == "PermissionError"
     with caplog.at_level(logging.WARNING), serving(path, note, group=NOBODY):
-        assert as_nobody(lambda: print(ask(path, b"let me in", 30))) == "Interrupted"
+        assert as_user(NOBODY, lambda: ask(path, b"let me in", 30)) == "Interrupted"
         assert ask(path, b"mine", 60) == b"mine"
     assert asked == [b"mine"]
     assert f"refused a call of user {NOBODY}" in caplog.text

@@ -3,12 +3,12 @@
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from network import Federation
+from processes import as_user, until
 
 from silodp.deploy.envelope import Request, seal
 from silodp.deploy.local_socket import ask, serve
@@ -16,32 +16,6 @@ from silodp.deploy.local_socket import ask, serve
 LINK, STRANGER = 64001, 64002  # users and groups that the system need not know
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-
-
-def as_user(number: int, work: str, *arguments: str) -> str:
-    """What a process of that user prints: a fork, which has no group but its own."""
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        os.setgroups([])
-        os.setgid(number)
-        os.setuid(number)
-        try:
-            os.write(writing, str(WORK[work](*arguments)).encode())
-        except OSError as error:
-            os.write(writing, type(error).__name__.encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as said:
-        found = said.read().decode()
-    os.waitpid(child, 0)
-    return found
-
-
-def _ask(path: str, message: str) -> str:
-    return ask(Path(path), bytes.fromhex(message), 20).hex()
-
-
-WORK = {"read": lambda path: len(Path(path).read_bytes()), "list": lambda path: os.listdir(path), "ask": _ask}
 
 
 @pytest.fixture
@@ -62,16 +36,17 @@ def test_the_link_reaches_the_socket_and_nothing_else(folder: Path) -> None:
     serving = threading.Thread(target=serve, args=(socket, site.handle, {LINK}, stop), kwargs={"group": LINK})
     serving.start()
     try:
-        while not socket.exists() or socket.parent.stat().st_mode & 0o777 != 0o710:
-            time.sleep(0.01)
-        request = seal(Request("finish", "a" * 32, "hospital-0"), hospitals.key).hex()
-        answer = as_user(LINK, "ask", str(socket), request)
+        until(
+            lambda: socket.exists() and socket.parent.stat().st_mode & 0o777 == 0o710, "the socket is there"
+        )
+        request = seal(Request("finish", "a" * 32, "hospital-0"), hospitals.key)
+        answer = as_user(LINK, lambda: ask(socket, request, 20).hex())
         reply = hospitals.opened("hospital-0", bytes.fromhex(answer))
         assert "nothing was agreed on" in reply.reason
-        assert as_user(STRANGER, "ask", str(socket), request) == "PermissionError"
+        assert as_user(STRANGER, lambda: ask(socket, request, 20)) == "PermissionError"
         for path in (images, hospitals.files("hospital-0") / "ledger.jsonl"):
-            assert as_user(LINK, "read", str(path)) == "PermissionError"
-        assert as_user(LINK, "list", str(hospitals.files("hospital-0"))) == "PermissionError"
+            assert as_user(LINK, path.read_bytes) == "PermissionError"
+        assert as_user(LINK, lambda: os.listdir(hospitals.files("hospital-0"))) == "PermissionError"
     finally:
         stop.set()
         serving.join()

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from silodp.deploy.config import is_host_name
 from silodp.deploy.keys import LARGEST
 from silodp.errors import InputError
 from silodp.files import read_plain
@@ -80,7 +79,7 @@ def issue_server(authority: Certified, hosts: Sequence[str], days: int = SERVER_
 
     Args:
         authority: signs it.
-        hosts: names such as fl.example.org, or IP addresses; at least one.
+        hosts: names such as fl.example.org, or IP addresses, from `config.split_address`; at least one.
         days: from now; not longer than the authority itself is valid.
     """
     key, signer, until = generate_private_key(SECP256R1()), authority.certificate, _until(days)
@@ -106,8 +105,6 @@ def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        if not is_host_name(host):
-            raise InputError(f"host {host!r}: choose a name such as fl.example.org, or an address") from None
         return x509.DNSName(host)
 
 

@@ -6,7 +6,7 @@ It is read from files, except for one request to the SuperLink: which nodes are 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -254,7 +254,7 @@ def _answered(path: Path) -> list[str] | None:
 def _hospitals(
     roster: Roster, online: frozenset[str] | None, path: Path | None, metrics: list[RoundRecord]
 ) -> Iterator[HospitalStatus]:
-    signed = _signed(path / "deployment" / "signatures.json") if path else {}
+    signed = _fields(path / "deployment" / "signatures.json") if path else None
     last = metrics[-1] if metrics else None
     for name in (*roster.names, *roster.expected):
         admitted, role = name in roster.names, ""
@@ -265,31 +265,28 @@ def _hospitals(
             "name": name,
             "admitted": admitted,
             "connected": None if online is None or not admitted else name in online,
-            "signed": name in signed,
+            "signed": name in (signed or ()),
             "last_round": role,
             "statement": _statement(path / "deployment" / "statements" / f"{name}.json") if path else None,
         }
 
 
-def _signed(path: Path) -> Mapping[str, Any]:
+def _fields(path: Path) -> dict[str, Any] | None:
+    """Reads a JSON object; None where there is none."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _statement(path: Path) -> Statement | None:
     """Reads a file that a hospital wrote; anything but a number becomes None."""
-    try:
-        fields = read_json(path)
-    except (OSError, ValueError):
-        return None
 
     def number(value: object) -> float | None:
         return float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
 
-    if not isinstance(fields, dict):
+    if (fields := _fields(path)) is None:
         return None
     seen, last = fields.get("epsilon"), number(fields.get("last_round"))
     return {

@@ -93,8 +93,8 @@ class RemoteEngine:
         self, plan: RoundPlan, asked: Sequence[str], *, diagnose: bool = False
     ) -> Iterator[Contribution]:
         """Yields contributions in the order of `asked`, once all have come or the deadline has passed."""
-        came = self._journal.open(plan.digest)
-        if not self._journal.closed:
+        came, closed = self._journal.open(plan.digest)
+        if not closed:
             self._collect(plan, asked, came)
             self._journal.close(came)
         for name in asked:

@@ -21,25 +21,25 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def open(self, plan: str) -> dict[str, bytes]:
-        """Returns the contributions for this plan, by hospital; deletes those for another plan."""
-        if self._plan() != plan:
+    def open(self, plan: str) -> tuple[dict[str, bytes], bool]:
+        """Returns the contributions for this plan, by hospital, and whether they are all that count.
+
+        Those for another plan are deleted.
+        """
+        path = self._folder / "plan"
+        if not path.exists() or read_plain(path) != plan.encode():
             self.clear()
             private_folder(self._folder)
-            write_atomically(self._folder / "plan", plan.encode())
+            write_atomically(path, plan.encode())
         came: dict[str, bytes] = {}
         for path in sorted(self._folder.glob("*.contribution")):
             name, _, content = read_plain(path).partition(b"\n")
             came[name.decode("utf-8", "surrogatepass")] = content
-        if (counted := self._counted()) is not None:
-            if missing := [name for name in counted if name not in came]:
-                raise InputError(f"{self._folder}: the contribution of {missing[0]} is missing; restore it")
-            came = {name: came[name] for name in counted}
-        return came
-
-    @property
-    def closed(self) -> bool:
-        return self._counted() is not None
+        if (counted := self._counted()) is None:
+            return came, False
+        if missing := [name for name in counted if name not in came]:
+            raise InputError(f"{self._folder}: the contribution of {missing[0]} is missing; restore it")
+        return {name: came[name] for name in counted}, True
 
     def add(self, hospital: str, content: bytes) -> None:
         path = state_folder(self._folder, hospital).with_suffix(".contribution")
@@ -51,10 +51,6 @@ class Journal:
 
     def clear(self) -> None:
         remove_folder(self._folder)
-
-    def _plan(self) -> str:
-        path = self._folder / "plan"
-        return read_plain(path).decode() if path.exists() else ""
 
     def _counted(self) -> list[str] | None:
         path = self._folder / "closed"

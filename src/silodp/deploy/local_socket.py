@@ -22,7 +22,7 @@ from silodp.errors import InputError
 
 LARGEST = 2**31 - 1  # bytes of a frame: 250 million parameters twice over
 PATIENCE = 30.0  # seconds that a caller may take to send its request, or to receive its answer
-_LENGTH = struct.Struct(">Q")
+_LENGTH, _PEER = struct.Struct(">Q"), struct.Struct("3i")
 _PIECE = 2**20
 
 log = logging.getLogger(__name__)
@@ -40,15 +40,13 @@ def ask(path: Path, message: bytes, timeout: float) -> bytes:
             (PermissionError, or Interrupted where the server closes), or no answer came within `timeout`
             seconds (TimeoutError).
     """
-    if len(message) > LARGEST:
-        raise InputError(f"a message of {len(message):,} bytes: at most {LARGEST:,} go over a socket")
     deadline = time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout)
         connection.connect(str(path))
         try:
             _write(connection, message, deadline)
-            return _read(connection, deadline, LARGEST)
+            return _read(connection, deadline)
         except (BrokenPipeError, ConnectionResetError):
             raise Interrupted(f"{path}: the other side closed before it answered") from None
 
@@ -99,31 +97,21 @@ def _answer(
     allowed_uids: Collection[int],
     patience: float,
 ) -> None:
-    pid, uid, _ = peer(connection)
+    # The kernel's word, which no caller can forge: process, user and group at the other end.
+    pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     if uid not in allowed_uids:
         log.warning("refused a call of user %d (process %d): only %s may", uid, pid, sorted(allowed_uids))
         return
     try:
-        question = _read(connection, time.monotonic() + patience, LARGEST)
+        question = _read(connection, time.monotonic() + patience)
         try:
             answer = handle(question)
         except Exception:
             log.exception("a call of user %d (process %d) could not be answered", uid, pid)
             return
-        if len(answer) > LARGEST:
-            log.error("an answer of %d bytes is not sent: at most %d are", len(answer), LARGEST)
-            return
         _write(connection, answer, time.monotonic() + patience)
     except (OSError, MemoryError) as error:  # the caller died, or sent something invalid or nothing
         log.warning("a call of user %d (process %d) failed: %s", uid, pid, error)
-
-
-def peer(connection: socket.socket) -> tuple[int, int, int]:
-    """(process, user, group) at the other end, as the kernel knows them."""
-    size = struct.calcsize("3i")
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, uid, gid = struct.unpack("3i", found)
-    return pid, uid, gid
 
 
 @contextlib.contextmanager
@@ -185,10 +173,10 @@ def _write(connection: socket.socket, content: bytes, deadline: float) -> None:
             view = view[connection.send(view[:_PIECE]) :]
 
 
-def _read(connection: socket.socket, deadline: float, largest: int) -> bytes:
+def _read(connection: socket.socket, deadline: float) -> bytes:
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, deadline))
-    if length > largest:
-        raise Interrupted(f"a frame of {length:,} bytes; at most {largest:,} are taken")
+    if length > LARGEST:
+        raise Interrupted(f"a frame of {length:,} bytes; at most {LARGEST:,} are taken")
     return bytes(_exactly(connection, length, deadline))
 
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,9 +34,10 @@ Status = Callable[[], Any]
 View = Callable[[Any], dict[str, Any]]
 
 
-@contextmanager
-def serve_site_page(folder: Path, port: int) -> Iterator[str | None]:
-    """Serves the page of a hospital's folder while the block runs; yields its address, or None if it cannot.
+def serve_site_page(folder: Path, port: int) -> AbstractContextManager[str | None]:
+    """Serves the page of a hospital's folder while a block runs.
+
+    The context's value is the page's address, or None if the port is not available.
 
     Args:
         folder: with site.toml.
@@ -47,13 +48,10 @@ def serve_site_page(folder: Path, port: int) -> Iterator[str | None]:
     from silodp.deploy.status import site_status
 
     name = read_site(folder).name
-    page = _Live("site.html", f"{name}: its site", lambda: site_status(folder), site_view)
-    with _served(page, port) as address:
-        yield address
+    return _served(_Live("site.html", f"{name}: its site", lambda: site_status(folder), site_view), port)
 
 
-@contextmanager
-def serve_coordinator_page(place: Path, port: int) -> Iterator[str | None]:
+def serve_coordinator_page(place: Path, port: int) -> AbstractContextManager[str | None]:
     """As `serve_site_page`, for a coordinator's folder."""
     from silodp.deploy.config import read_coordinator
     from silodp.deploy.coordinator_status import coordinator_status
@@ -62,8 +60,7 @@ def serve_coordinator_page(place: Path, port: int) -> Iterator[str | None]:
     name = read_coordinator(place).name
     title = "The coordinator" if name == "coordinator" else f"{name}: the coordinator"
     page = _Live("coordinator.html", title, lambda: coordinator_status(place), coordinator_view)
-    with _served(page, port) as address:
-        yield address
+    return _served(page, port)
 
 
 class _Live:

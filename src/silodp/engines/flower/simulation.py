@@ -16,7 +16,6 @@ import secrets
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -31,9 +30,6 @@ from silodp.engines.flower.supervisor import flower_environment
 from silodp.engines.transport import Delivery, Unreachable
 from silodp.errors import InputError
 from silodp.files import private_open
-
-TO = struct.Struct(">QI")  # begins a frame to the simulation: ticket, number of the node
-FROM = struct.Struct(">QB")  # begins one from it: ticket (0: of no message), 1: answer, 0: problem
 
 _START = "from silodp.engines.flower.simulation_app import main; main()"
 _GOODBYE = 10.0  # seconds for Ray to end by itself
@@ -99,7 +95,7 @@ class Simulation:
     def send(self, hospital: str, message: bytes) -> str:
         connection, self._last = self._started(), self._last + 1
         try:
-            connection.send_bytes(TO.pack(self._last, self._nodes[hospital]) + message)
+            connection.send((str(self._last), self._nodes[hospital], message))
         except OSError:
             raise self._ended("") from None
         return str(self._last)
@@ -114,19 +110,15 @@ class Simulation:
         try:
             if not connection.poll(timeout):
                 return None
-            frame = connection.recv_bytes()
+            ticket, content, problem = connection.recv()
         except (EOFError, OSError):
             raise self._ended("") from None
-        number, fine = FROM.unpack_from(frame)
-        content = frame[FROM.size :]
-        if number == 0:
-            raise self._ended(content.decode(errors="replace"))
-        if (ticket := str(number)) in self._forgotten:
+        if not ticket:
+            raise self._ended(problem)
+        if ticket in self._forgotten:
             self._forgotten.discard(ticket)
             return None
-        if fine:
-            return Delivery(ticket, content)
-        return Delivery(ticket, None, content.decode(errors="replace"))
+        return Delivery(ticket, content, problem)
 
     def forget(self, ticket: str) -> None:
         self._forgotten.add(ticket)

@@ -23,18 +23,20 @@ from queue import SimpleQueue
 from typing import Any
 
 from silodp.engines.flower import simulation_internals as flower
-from silodp.engines.flower.simulation import FROM, TO
 from silodp.errors import printable
 
 _KIND = "query"  # Flower admits train, evaluate and query; it means nothing here
 _LIFE = 30 * 24 * 3600.0  # seconds after which Flower forgets a message
 _PAUSE = 0.01  # seconds between two looks for replies
 
+Outgoing = SimpleQueue[tuple[str, bytes | None, str] | None]
+"""What goes to the training process: a ticket (empty: the simulation has ended), bytes or None, a problem."""
+
 
 def main() -> None:
     """`python -c … DESCRIPTOR SETTINGS`: runs until the connection ends."""
     connection, settings = Connection(int(sys.argv[1])), json.loads(sys.argv[2])
-    outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+    outgoing: Outgoing = SimpleQueue()
     # A thread of its own sends, so that reading never waits for the other side to read.
     sender = threading.Thread(target=_send_all, args=(connection, outgoing), daemon=True)
     sender.start()
@@ -43,14 +45,14 @@ def main() -> None:
     except BaseException as error:
         while error.__cause__ is not None:  # Flower wraps what happened twice
             error = error.__cause__
-        outgoing.put(FROM.pack(0, False) + f"{type(error).__name__}: {error}".encode())
+        outgoing.put(("", None, f"{type(error).__name__}: {error}"))
     outgoing.put(None)
     sender.join(10)
     shutil.rmtree(settings["folder"], ignore_errors=True)
     os.killpg(0, signal.SIGKILL)  # Ray leaves helper processes behind
 
 
-def _run(settings: dict[str, Any], connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
+def _run(settings: dict[str, Any], connection: Connection, outgoing: Outgoing) -> None:
     server, client = flower.ServerApp(), flower.ClientApp()
 
     @server.main()  # type: ignore[untyped-decorator]
@@ -67,29 +69,26 @@ def _run(settings: dict[str, Any], connection: Connection, outgoing: SimpleQueue
     )  # fmt: skip
 
 
-def _relay(
-    grid: flower.Grid, count: int, connection: Connection, outgoing: SimpleQueue[bytes | None]
-) -> None:
+def _relay(grid: flower.Grid, count: int, connection: Connection, outgoing: Outgoing) -> None:
     """Passes messages on and replies back, until the other side closes the connection."""
     while len(nodes := sorted(grid.get_node_ids())) < count:  # nodes appear shortly after the grid
         time.sleep(_PAUSE)
-    tickets: dict[str, int] = {}  # by Flower's number of the message
+    tickets: dict[str, str] = {}  # by Flower's number of the message
     while True:
         if not tickets or connection.poll(_PAUSE):
             try:
-                frame = connection.recv_bytes()
+                ticket, node, content = connection.recv()
             except (EOFError, OSError):
                 return
-            ticket, node = TO.unpack_from(frame)
-            message = flower.Message(_record(frame[TO.size :]), nodes[node], _KIND, ttl=_LIFE)
+            message = flower.Message(_record(content), nodes[node], _KIND, ttl=_LIFE)
             (number,) = grid.push_messages([message])
             tickets[number] = ticket
         for reply in grid.pull_messages(list(tickets)) if tickets else ():
             ticket = tickets.pop(reply.metadata.reply_to_message_id)
             if reply.has_error():
-                outgoing.put(FROM.pack(ticket, False) + _in_short(reply.error.reason).encode())
+                outgoing.put((ticket, None, _in_short(reply.error.reason)))
             else:
-                outgoing.put(FROM.pack(ticket, True) + _bytes(reply))
+                outgoing.put((ticket, _bytes(reply), ""))
 
 
 def _in_short(reason: str) -> str:
@@ -100,10 +99,10 @@ def _in_short(reason: str) -> str:
     return printable(" ".join(reason.split()), one_line=True)[:300]
 
 
-def _send_all(connection: Connection, outgoing: SimpleQueue[bytes | None]) -> None:
+def _send_all(connection: Connection, outgoing: Outgoing) -> None:
     with suppress(OSError):  # the other side is gone, which `_relay` sees as well
-        while (frame := outgoing.get()) is not None:
-            connection.send_bytes(frame)
+        while (answer := outgoing.get()) is not None:
+            connection.send(answer)
 
 
 def answer_in_actor(handler: str, message: flower.Message, context: flower.Context) -> flower.Message:
