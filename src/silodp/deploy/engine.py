@@ -191,7 +191,9 @@ class RemoteEngine:
                 except Refused as refused:
                     refusals[name] = str(refused)
                     del due[name]
-                    self._record_refusal(name, kind, str(refused))
+                    log.warning("%s refuses: %s", name, refused)
+                    if self.coordinator.refusals is not None:
+                        record_refusal(self.coordinator.refusals, str(refused), hospital=name, asked=kind)
                 except InputError as problem:
                     log.warning("%s: %s; it is asked again", name, problem)
                     due[name] = clock() + RETRY_PAUSE
@@ -199,11 +201,6 @@ class RemoteEngine:
             for ticket in waiting:
                 transport.forget(ticket)
         return refusals
-
-    def _record_refusal(self, name: str, kind: RequestKind, reason: str) -> None:
-        log.warning("%s refuses: %s", name, reason)
-        if self.coordinator.refusals is not None:
-            record_refusal(self.coordinator.refusals, reason, hospital=name, asked=kind)
 
     def _open_reply(self, name: str, request: bytes, content: bytes) -> Reply:
         """Verifies a reply: signed by `name`, and to this request."""

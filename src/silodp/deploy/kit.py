@@ -50,12 +50,10 @@ class Kit:
     """What `init` has made.
 
     Attributes:
-        folder: of the kit.
         coordinator: fingerprint of the coordinator's signing key.
         hospitals: fingerprints of the hospitals' signing keys by name, where the kit made them.
     """
 
-    folder: Path
     coordinator: str
     hospitals: dict[str, str]
 
@@ -96,7 +94,7 @@ def init(
             members.append(_write_keys(site, name))
         expected = () if with_keys else tuple(hospitals)
         write_new(coordinator / ROSTER, Roster(hospitals=tuple(members), expected=expected).to_toml())
-    return Kit(folder, mark, {member.name: fingerprint(member.signing_key) for member in members})
+    return Kit(mark, {member.name: fingerprint(member.signing_key) for member in members})
 
 
 def join(folder: Path, name: str) -> Member:

@@ -48,7 +48,7 @@ def serve_site_page(folder: Path, port: int) -> AbstractContextManager[str | Non
     from silodp.deploy.status import site_status
 
     name = read_site(folder).name
-    return _served(_Live("site.html", f"{name}: its site", lambda: site_status(folder), site_view), port)
+    return _served(port, "site.html", f"{name}: its site", lambda: site_status(folder), site_view)
 
 
 def serve_coordinator_page(place: Path, port: int) -> AbstractContextManager[str | None]:
@@ -59,17 +59,23 @@ def serve_coordinator_page(place: Path, port: int) -> AbstractContextManager[str
 
     name = read_coordinator(place).name
     title = "The coordinator" if name == "coordinator" else f"{name}: the coordinator"
-    page = _Live("coordinator.html", title, lambda: coordinator_status(place), coordinator_view)
-    return _served(page, port)
+    return _served(port, "coordinator.html", title, lambda: coordinator_status(place), coordinator_view)
 
 
-class _Live:
-    """A page that is made anew when it is requested."""
+class _Server(ThreadingHTTPServer):
+    """Serves one page, which is made anew when it is requested."""
 
-    def __init__(self, template: str, title: str, read: Status, view: View) -> None:
+    daemon_threads = True
+
+    def __init__(self, port: int, template: str, title: str, read: Status, view: View) -> None:
         self._template, self._title, self._read, self._view = template, title, read, view
         self._lock = threading.Lock()
         self._known: tuple[float, Any, str] = (-FRESH, None, "")
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Logs readers that disconnect in the middle of a request."""
+        log.debug("a reader of the page went away", exc_info=True)
 
     def status(self) -> tuple[Any, str]:
         """The status, or None and why it cannot be read."""
@@ -125,18 +131,6 @@ def _headers() -> dict[str, str]:
     }
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, port: int, page: _Live) -> None:
-        self.page = page
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs readers that disconnect in the middle of a request."""
-        log.debug("a reader of the page went away", exc_info=True)
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "silodp", ""
@@ -149,8 +143,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "this page is for this machine only\n")
             return
         pages = {
-            "/": (self.server.page.html, "text/html"),
-            "/status.json": (self.server.page.json, "application/json"),
+            "/": (self.server.html, "text/html"),
+            "/status.json": (self.server.json, "application/json"),
         }
         if self.path not in pages:
             self._send(HTTPStatus.NOT_FOUND, "there are / and /status.json\n")
@@ -187,9 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _served(page: _Live, port: int) -> Iterator[str | None]:
+def _served(port: int, template: str, title: str, read: Status, view: View) -> Iterator[str | None]:
     try:
-        server = _Server(port, page)
+        server = _Server(port, template, title, read, view)
     except OSError as error:
         log.warning("no page: port %d of 127.0.0.1 is not available (%s)", port, error.strerror or error)
         yield None

@@ -18,7 +18,7 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,21 +134,15 @@ class Site:
     def _handle(self, request: Request, sealed: bytes) -> bytes:
         if request.kind == "plan":
             return self._answer_plan(request, sealed)
-        content: tuple[Mapping[str, Any], bytes]
-        if request.kind == "facts":
-            content = self._facts(request), b""
-        elif request.kind == "agree":
-            content = self._agree(request), b""
-        elif request.kind == "evaluate":
-            content = {}, self._evaluate(request)
-        else:
-            statement = self._statement(request)
-            content = {"signature": self._key.sign(statement).hex()}, statement
-        return seal(Reply("answer", digest(sealed), self.name, *content), self._key)
+        answers: dict[str, Callable[[Request], tuple[dict[str, Any], bytes]]] = {
+            "facts": self._facts, "agree": self._agree, "evaluate": self._evaluate, "finish": self._statement,
+        }  # fmt: skip
+        about, payload = answers[request.kind](request)
+        return seal(Reply("answer", digest(sealed), self.name, about, payload), self._key)
 
     # Before round one
 
-    def _facts(self, request: Request) -> dict[str, Any]:
+    def _facts(self, request: Request) -> tuple[dict[str, Any], bytes]:
         """Computes the public facts about the hospital's data, for an experiment."""
         tree = request.about.get("experiment")
         if not isinstance(tree, dict):
@@ -156,13 +150,13 @@ class Site:
         experiment = Experiment(**tree)
         refuse_undeployable(experiment)
         facts = self._facts_of(experiment, self._images(experiment))
-        return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}
+        return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}, b""
 
     def _facts_of(self, experiment: Experiment, data: HospitalData) -> HospitalFacts:
         rule, classes = experiment.intermediaries, experiment.cohort.classes
         return facts_of(data, task_named(experiment.task), rule.min_samples, classes)
 
-    def _agree(self, request: Request) -> dict[str, str]:
+    def _agree(self, request: Request) -> tuple[dict[str, Any], bytes]:
         """Checks and signs an agreement; one that was signed before is signed again."""
         agreement = Agreement.from_bytes(request.payload)
         place = self._run_folder(request.run)
@@ -182,7 +176,7 @@ class Site:
             write_atomically(place / "own.sig", self._key.sign(content))
             write_atomically(place / "agreement.json", content)
             self._run = joined  # from now on its plans are answered
-        return {"signature": self._key.sign(agreement.to_bytes()).hex()}
+        return {"signature": self._key.sign(agreement.to_bytes()).hex()}, b""
 
     def _derive_run(self, agreement: Agreement, *, fresh: bool) -> _AgreedRun:
         """Derives the run from its agreement; refuses the agreement where anything differs.
@@ -258,7 +252,7 @@ class Site:
         known = [Agreement.from_bytes(read_plain(path)) for path in self.folder.glob("runs/*/agreement.json")]
         return min(one.delta for one in (agreement, *known))
 
-    def _evaluate(self, request: Request) -> bytes:
+    def _evaluate(self, request: Request) -> tuple[dict[str, Any], bytes]:
         """Evaluates a model on this hospital's images, if its limits allow metrics to leave."""
         if not self.limits.validation_metrics:
             raise InputError("limits.validation_metrics = false: metrics do not leave this hospital")
@@ -273,18 +267,18 @@ class Site:
             thorough=bool(request.about.get("thorough")),
             batch=batch,
         )
-        return scores_to_bytes(scores)
+        return {}, scores_to_bytes(scores)
 
     # Afterwards
 
-    def _statement(self, request: Request) -> bytes:
-        """The statement on a run from this hospital's own ledger, to be signed."""
+    def _statement(self, request: Request) -> tuple[dict[str, Any], bytes]:
+        """The statement on a run from this hospital's own ledger, and its signature."""
         agreement = self._read_agreement(request.run)
         last = LastAnswer.read(self._run_folder(request.run) / "answered")
         mine = events_of_run(self._run_folder(request.run), self.ledger.events)
         shares = agreement.read_experiment().privacy.shares
         seen = against(mine, agreement.delta, shares(len(agreement.facts)))
-        return to_json(
+        statement = to_json(
             {
                 "format": "silodp site statement 1",
                 "hospital": self.name,
@@ -300,6 +294,7 @@ class Site:
                 "ledger": self.ledger.head,
             }
         ).encode()
+        return {"signature": self._key.sign(statement).hex()}, statement
 
     def spent(self, delta: float) -> float:
         """ε of all releases in the site's ledger, for the hospital."""

@@ -11,12 +11,14 @@ import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, cast
+
+from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.deploy.config import read_site
 from silodp.errors import InputError, printable
 from silodp.experiment import Experiment
-from silodp.files import is_held, parse_json, read_json, read_text
+from silodp.files import as_record, is_held, parse_json, read_json, read_text
 from silodp.privacy.accountants import figure
 from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event, Neighbours, Unit
@@ -186,9 +188,8 @@ def read_refusals(path: Path) -> list[Refusal]:
 
 def _heard(path: Path) -> Heard | None:
     try:
-        fields = read_json(path)
-        return {"time": float(fields["time"]), "asked": str(fields["asked"]), "run": str(fields["run"])}
-    except (OSError, ValueError, KeyError, TypeError):
+        return as_record(Heard, read_json(path))
+    except (OSError, ValueError):
         return None
 
 
