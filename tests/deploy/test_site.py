@@ -82,25 +82,34 @@ class Asked:
         return self.send("plan", plan.to_bytes())
 
 
+@pytest.fixture
+def asked(tiny: Experiment, tmp_path: Path) -> Asked:
+    return Asked(tiny, tmp_path)
+
+
+@pytest.fixture
+def agreed(asked: Asked) -> Asked:
+    assert asked.agree().kind == "answer"
+    return asked
+
+
 def assert_refused(reply: Reply, words: str) -> None:
     assert reply.kind == "refusal", "it was answered"
     assert words in reply.reason
     assert reply.payload == b""
 
 
-def test_what_was_agreed_on_is_answered_once_and_paid_for_before(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
-    assert asked.agree().kind == "answer"
-    plan = asked.plan()
-    first = asked.train(plan)
+def test_what_was_agreed_on_is_answered_once_and_paid_for_before(agreed: Asked) -> None:
+    plan = agreed.plan()
+    first = agreed.train(plan)
     assert Contribution.from_bytes(first.payload).plan == plan.digest
-    assert asked.train(plan) == first
-    asked.restart()
-    assert asked.train(plan) == first, "after a restart"
-    (event,) = read_ledger(asked.files / "ledger.jsonl").events
-    z = asked.public.experiment.privacy.noise_multiplier
+    assert agreed.train(plan) == first
+    agreed.restart()
+    assert agreed.train(plan) == first, "after a restart"
+    (event,) = read_ledger(agreed.files / "ledger.jsonl").events
+    z = agreed.public.experiment.privacy.noise_multiplier
     assert (event.round, event.noise_multiplier, event.contributions) == (1, z, 1)
-    assert asked.site.spent(1e-2) == pytest.approx(gaussian_epsilon(1 / z, 1e-2), rel=1e-3)
+    assert agreed.site.spent(1e-2) == pytest.approx(gaussian_epsilon(1 / z, 1e-2), rel=1e-3)
 
 
 PLANS: dict[str, tuple[Callable[[Asked], RoundPlan], str]] = {
@@ -126,71 +135,59 @@ PLANS: dict[str, tuple[Callable[[Asked], RoundPlan], str]] = {
 
 
 @pytest.mark.parametrize("what", PLANS)
-def test_another_plan_is_refused_and_costs_nothing(what: str, tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
+def test_another_plan_is_refused_and_costs_nothing(agreed: Asked, what: str) -> None:
     plan, words = PLANS[what]
-    assert_refused(asked.train(plan(asked)), words)
-    assert asked.site.ledger.events == []
-    assert words in (asked.files / "refusals.jsonl").read_text(encoding="utf-8")
+    assert_refused(agreed.train(plan(agreed)), words)
+    assert agreed.site.ledger.events == []
+    assert words in (agreed.files / "refusals.jsonl").read_text(encoding="utf-8")
 
 
-def test_a_round_is_not_answered_for_another_theta(tiny: Experiment, tmp_path: Path) -> None:
+def test_a_round_is_not_answered_for_another_theta(agreed: Asked) -> None:
     """Two updates of one round from two models would be two releases for the price of one."""
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
-    assert asked.train(asked.plan()).kind == "answer"
-    second = asked.plan(2, parameters=asked.plan().parameters + 0.01)
-    assert asked.train(second).kind == "answer"
-    for again in (asked.plan(2, parameters=asked.plan().parameters + 0.02), asked.plan(1)):
-        assert_refused(asked.train(again), "was answered by another plan")
-    assert len(asked.site.ledger.events) == 2
+    assert agreed.train(agreed.plan()).kind == "answer"
+    second = agreed.plan(2, parameters=agreed.plan().parameters + 0.01)
+    assert agreed.train(second).kind == "answer"
+    for again in (agreed.plan(2, parameters=agreed.plan().parameters + 0.02), agreed.plan(1)):
+        assert_refused(agreed.train(again), "was answered by another plan")
+    assert len(agreed.site.ledger.events) == 2
 
 
-def test_an_evaluation_before_round_one_does_not_move_the_agreed_start(
-    tiny: Experiment, tmp_path: Path
-) -> None:
+def test_an_evaluation_before_round_one_does_not_move_the_agreed_start(agreed: Asked) -> None:
     """The network is resident: evaluating other parameters leaves them in it."""
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
-    other = asked.plan().parameters + 1
+    other = agreed.plan().parameters + 1
     about = {"part": "test", "thorough": False, "batch": None}
-    assert asked.send("evaluate", bytes(other.numpy().data), about=about).kind == "answer"
-    assert_refused(asked.train(asked.plan(parameters=other)), "other parameters")
-    assert asked.train(asked.plan()).kind == "answer"
+    assert agreed.send("evaluate", bytes(other.numpy().data), about=about).kind == "answer"
+    assert_refused(agreed.train(agreed.plan(parameters=other)), "other parameters")
+    assert agreed.train(agreed.plan()).kind == "answer"
 
 
-LIMITS: dict[str, tuple[dict[str, Any], str]] = {
-    "epsilon": ({"epsilon": 3.9}, "limits.epsilon = 3.9"),
-    "delta": ({"delta": 1e-6, "epsilon": 4.0}, "limits.epsilon = 4: this would bring the hospital to"),
-    "noise": ({"noise_multiplier_at_least": 50.0}, "limits.noise_multiplier_at_least = 50"),
-    "clip bound": ({"clip_bound_at_most": 0.1}, "limits.clip_bound_at_most = 0.1: C = 0.5 is asked for"),
-    "rounds": ({"rounds_at_most": 2}, "limits.rounds_at_most = 2: 3 are asked for"),
-    "hospitals": ({"hospitals_at_most": 2}, "limits.hospitals_at_most = 2: 3 are asked for"),
-    "parameters": ({"parameters_at_most": 5}, "limits.parameters_at_most = 5"),
-    "seed": ({"seeded_noise": False}, "privacy.entropy = seed"),
+LIMITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "epsilon": ({"epsilon": 3.9}, {}, "limits.epsilon = 3.9"),
+    "delta": ({"delta": 1e-6, "epsilon": 4.0}, {}, "limits.epsilon = 4: this would bring the hospital to"),
+    "its own delta": ({}, {"privacy__delta": 0.2}, "limits.delta: the agreement's δ is 0.2"),
+    "no noise": ({}, {"budget": None, "privacy__noise_multiplier": 0.0}, "bring the hospital to ε = inf"),
+    "noise": ({"noise_multiplier_at_least": 50.0}, {}, "limits.noise_multiplier_at_least = 50"),
+    "clip bound": ({"clip_bound_at_most": 0.1}, {}, "limits.clip_bound_at_most = 0.1: C = 0.5 is asked for"),
+    "splitting": ({"intermediaries_at_most": 1}, {"intermediaries__count": 2}, "at_most = 1: v = 2 is asked"),
+    "rounds": ({"rounds_at_most": 2}, {}, "limits.rounds_at_most = 2: 3 are asked for"),
+    "hospitals": ({"hospitals_at_most": 2}, {}, "limits.hospitals_at_most = 2: 3 are asked for"),
+    "parameters": ({"parameters_at_most": 5}, {}, "limits.parameters_at_most = 5"),
+    "seed": ({"seeded_noise": False}, {"privacy__entropy": "seed"}, "privacy.entropy = seed"),
 }
 
 
 @pytest.mark.parametrize("what", LIMITS)
 def test_an_agreement_beyond_a_limit_is_not_signed(what: str, tiny: Experiment, tmp_path: Path) -> None:
-    changes, words = LIMITS[what]
-    seeded = tiny.change(privacy__entropy="seed") if what == "seed" else tiny
-    asked = Asked(seeded, tmp_path, REHEARSAL.model_copy(update=changes))
+    limits, changes, words = LIMITS[what]
+    asked = Asked(tiny.change(**changes), tmp_path, REHEARSAL.model_copy(update=limits))
     assert_refused(asked.agree(), words)
     assert_refused(asked.train(asked.plan()), "nothing was agreed on")
 
 
-def test_splitting_needs_leave(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny.change(intermediaries__count=2), tmp_path, Limits(epsilon=1e6))
-    assert_refused(asked.agree(), "limits.intermediaries_at_most = 1: v = 2 is asked for")
-
-
 def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) -> None:
     """A second run, equal to the first to its first plan, is paid for apart; and its price is too much."""
-    limits = REHEARSAL.model_copy(update={"epsilon": 5.0})
-    hospitals = Federation(tmp_path, limits)
-    hospitals.run(tiny, out=tmp_path / "one")
+    hospitals = Federation(tmp_path, REHEARSAL.model_copy(update={"epsilon": 5.0}))
+    hospitals.run(tiny)
     assert hospitals.sites[NAME].spent(1e-2) == pytest.approx(4.0, rel=1e-3)
     with pytest.raises(
         InputError, match=r"hospital-0 does not sign the agreement: limits.epsilon = 5: this would"
@@ -199,30 +196,26 @@ def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) ->
     assert len(hospitals.sites[NAME].ledger.events) == 3
 
 
-def test_limits_that_are_lowered_after_signing_hold_at_once(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
-    assert asked.train(asked.plan()).kind == "answer"
-    asked.hospitals.limits = REHEARSAL.model_copy(update={"epsilon": 3.5})
-    asked.restart()
-    assert asked.train(asked.plan(2)).kind == "answer"
-    assert_refused(asked.train(asked.plan(3)), "limits.epsilon = 3.5: this would bring the hospital to")
-    assert len(asked.site.ledger.events) == 2
+def test_limits_that_are_lowered_after_signing_hold_at_once(agreed: Asked) -> None:
+    assert agreed.train(agreed.plan()).kind == "answer"
+    agreed.hospitals.limits = REHEARSAL.model_copy(update={"epsilon": 3.5})
+    agreed.restart()
+    assert agreed.train(agreed.plan(2)).kind == "answer"
+    assert_refused(agreed.train(agreed.plan(3)), "limits.epsilon = 3.5: this would bring the hospital to")
+    assert len(agreed.site.ledger.events) == 2
 
 
 def test_what_a_round_costs_is_on_disk_before_anybody_trains(
-    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agreed: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
     seen: list[int] = []
 
     def answer(self: Hospital, plan: RoundPlan) -> object:
-        seen.append(len(read_ledger(asked.files / "ledger.jsonl").events))
+        seen.append(len(read_ledger(agreed.files / "ledger.jsonl").events))
         raise RuntimeError("the power fails")
 
     monkeypatch.setattr(Hospital, "answer", answer)
-    assert asked.train(asked.plan()).kind == "refusal"
+    assert agreed.train(agreed.plan()).kind == "refusal"
     assert seen == [1]
 
 
@@ -265,9 +258,8 @@ def test_hospitals_that_were_made_up_do_not_thin_the_noise(tiny: Experiment, tmp
     assert_refused(reply, "limits.coordinator_epsilon = 20: with 303 shares of noise")
 
 
-def test_who_does_not_train_answers_no_plan(tiny: Experiment, tmp_path: Path) -> None:
+def test_who_does_not_train_answers_no_plan(asked: Asked) -> None:
     """With others' sizes in its ledger the price would be somebody else's."""
-    asked = Asked(tiny, tmp_path)
     first, *rest = asked.agreement.facts
     text = asked.agreement.experiment.replace("[participation]", "[participation]\nmembers = 2")
     assert_refused(asked.agree(replace(asked.agreement, experiment=text)), "participation.members = 2")
@@ -278,8 +270,7 @@ def test_who_does_not_train_answers_no_plan(tiny: Experiment, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "start", ["/etc/passwd", "../../x.safetensors", "nobody.safetensors", "/etc/nothing"]
 )
-def test_a_coordinator_cannot_ask_which_files_there_are(start: str, tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
+def test_a_coordinator_cannot_ask_which_files_there_are(asked: Asked, start: str) -> None:
     head, _, tail = asked.agreement.experiment.partition("[model]\n")
     text = f'{head}[model]\nstart = "{start}"\n{tail}'
     reply = asked.agree(replace(asked.agreement, experiment=text))
@@ -303,9 +294,8 @@ def test_a_run_whose_files_were_lost_is_paid_for_again(tiny: Experiment, tmp_pat
 
 
 def test_a_larger_delta_does_not_open_a_full_ledger(tiny: Experiment, tmp_path: Path) -> None:
-    limits = REHEARSAL.model_copy(update={"epsilon": 4.5})
-    hospitals = Federation(tmp_path, limits)
-    hospitals.run(tiny, out=tmp_path / "one")
+    hospitals = Federation(tmp_path, REHEARSAL.model_copy(update={"epsilon": 4.5}))
+    hospitals.run(tiny)
     z = hospitals.sites[NAME].ledger.events[0].noise_multiplier
     assert gaussian_epsilon(math.sqrt(4) / z, 0.1) < 4.5 < gaussian_epsilon(math.sqrt(4) / z, 0.01)
     again = tiny.change(rounds=1, privacy__delta=0.1, budget=None, privacy__noise_multiplier=z)
@@ -329,12 +319,10 @@ def test_kills_between_states_and_answer_leave_the_states_that_are_needed(
     assert asked.train(asked.plan(4)).kind == "answer"
 
 
-def test_paths_of_the_hospital_do_not_leave_it(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
-    asked.train(asked.plan(1))
-    (asked.files / "runs" / ("a" * 32) / "answered").write_bytes(b"damaged")
-    reply = asked.train(asked.plan(2))
+def test_paths_of_the_hospital_do_not_leave_it(agreed: Asked, tmp_path: Path) -> None:
+    agreed.train(agreed.plan(1))
+    (agreed.files / "runs" / ("a" * 32) / "answered").write_bytes(b"damaged")
+    reply = agreed.train(agreed.plan(2))
     assert_refused(reply, "its log says why")
     assert str(tmp_path) not in reply.reason
 
@@ -363,20 +351,17 @@ AGREEMENTS: dict[str, tuple[Callable[[Asked], Agreement], str]] = {
 
 
 @pytest.mark.parametrize("what", AGREEMENTS)
-def test_an_agreement_that_does_not_follow_is_not_signed(what: str, tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
+def test_an_agreement_that_does_not_follow_is_not_signed(asked: Asked, what: str) -> None:
     agreement, words = AGREEMENTS[what]
     assert_refused(asked.agree(agreement(asked)), words)
 
 
-def test_once_signed_an_agreement_is_not_exchanged(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
+def test_once_signed_an_agreement_is_not_exchanged(asked: Asked) -> None:
     assert asked.agree() == asked.agree()
     assert_refused(asked.agree(replace(asked.agreement, delta=0.02)), "another one was signed for this run")
 
 
-def test_an_agreement_needs_the_coordinators_own_signature(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
+def test_an_agreement_needs_the_coordinators_own_signature(asked: Asked) -> None:
     content = asked.agreement.to_bytes()
     for signature in ("", "00" * 64, Ed25519PrivateKey.generate().sign(content).hex()):
         reply = asked.send("agree", content, about={"signature": signature})
@@ -384,19 +369,17 @@ def test_an_agreement_needs_the_coordinators_own_signature(tiny: Experiment, tmp
     assert_refused(asked.train(asked.plan()), "nothing was agreed on")
 
 
-def test_strangers_and_messages_for_others_get_nowhere(tiny: Experiment, tmp_path: Path) -> None:
-    asked = Asked(tiny, tmp_path)
-    asked.agree()
-    content = asked.plan().to_bytes()
+def test_strangers_and_messages_for_others_get_nowhere(agreed: Asked) -> None:
+    content = agreed.plan().to_bytes()
     stranger = Ed25519PrivateKey.generate()
-    assert_refused(asked.send("plan", content, key=stranger), "signed by another key")
+    assert_refused(agreed.send("plan", content, key=stranger), "signed by another key")
     assert_refused(
-        asked.send("plan", content, key=asked.hospitals.keys["hospital-1"]), "signed by another key"
+        agreed.send("plan", content, key=agreed.hospitals.keys["hospital-1"]), "signed by another key"
     )
-    assert_refused(asked.send("plan", content, hospital="hospital-1"), "and this is hospital-0")
-    assert_refused(asked.send("plan", content, run="../../etc"), "is malformed")
-    assert_refused(asked.send("plan", content[:-9]), "plan")
-    assert asked.site.ledger.events == []
+    assert_refused(agreed.send("plan", content, hospital="hospital-1"), "and this is hospital-0")
+    assert_refused(agreed.send("plan", content, run="../../etc"), "is malformed")
+    assert_refused(agreed.send("plan", content[:-9]), "plan")
+    assert agreed.site.ledger.events == []
 
 
 def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path: Path) -> None:
@@ -415,10 +398,8 @@ def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path:
 
 @pytest.mark.parametrize("error", [RuntimeError, InputError])
 def test_what_goes_wrong_at_a_site_tells_nothing_of_its_data(
-    error: type[Exception], tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    asked: Asked, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = Asked(tiny, tmp_path)
-
     def load(experiment: Experiment) -> Any:
         raise error("cannot read /data/patients/Maria_Muster.dcm")
 
