@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import assert_same_files, killed_run
 from processes import ended, until
 from torch import Tensor, nn
 
@@ -18,7 +18,6 @@ from silodp.engines.workers import Workers, workers_for
 from silodp.runs.build import build
 
 CPU = torch.device("cpu")
-FILES = ("ledger.jsonl", "model.safetensors")
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -26,11 +25,6 @@ def experiment(**changes: Any) -> Experiment:
         rounds=3, threads=1, model={"features": 2, "levels": 1}, local={"batch_size": 4},
         intermediaries={"rule": "fixed", "count": 2},
     ).change(**changes)  # fmt: skip
-
-
-@pytest.fixture
-def cohort() -> Cohort:
-    return blob_cohort()
 
 
 @pytest.mark.parametrize(
@@ -55,8 +49,7 @@ def test_the_same_run_whatever_the_number_of_processes(
     ]
     first = results[0]
     for other in results[1:]:
-        for name in FILES:
-            assert (other.folder / name).read_bytes() == (first.folder / name).read_bytes()
+        assert_same_files(other.folder, first.folder)
         assert other.test == first.test
 
 
@@ -64,11 +57,9 @@ def test_a_run_goes_on_with_another_number_of_processes(cohort: Cohort, tmp_path
     """Optimizer states are at the hospitals, in whichever process."""
     asked = experiment(local__state="kept", rounds=4)
     whole = train(asked, cohort=cohort, out=tmp_path / "whole", device="cpu")
-    with pytest.raises(Killed):
-        train(asked, cohort=cohort, out=tmp_path / "parts", workers=3, device="cpu", on_round=kill_after(2))
+    killed_run(asked, 2, cohort=cohort, out=tmp_path / "parts", workers=3)
     parts = resume(tmp_path / "parts", cohort=cohort, workers=2, device="cpu")
-    for name in FILES:
-        assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert_same_files(parts.folder, whole.folder)
 
 
 class Refuses(nn.Module):
@@ -98,8 +89,7 @@ def test_a_hospital_that_fails_is_absent_and_takes_no_other_with_it(cohort: Coho
     ]  # fmt: skip
     metrics = [(one.folder / "metrics.jsonl").read_text() for one in results]
     assert bright.name in metrics[1]
-    for name in FILES:
-        assert (results[0].folder / name).read_bytes() == (results[1].folder / name).read_bytes()
+    assert_same_files(results[0].folder, results[1].folder)
 
 
 def test_what_a_process_has_to_say_is_said_by_the_one_that_asks(
