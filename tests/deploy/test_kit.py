@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 from processes import as_user
 
-from silodp.deploy import folders
+from silodp.deploy import kit_files
 from silodp.deploy.config import read_coordinator, read_site
 from silodp.deploy.keys import (
     fingerprint,
@@ -191,7 +191,7 @@ def test_a_failed_init_leaves_nothing(
             raise error
         path.write_bytes(b"")
 
-    monkeypatch.setattr(folders, "write_new", put)
+    monkeypatch.setattr(kit_files, "write_new", put)
     with pytest.raises(type(error)):
         init(tmp_path / "kit", ["A"])
     assert len(written) > 5

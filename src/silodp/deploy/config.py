@@ -52,12 +52,12 @@ def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
-    if not (1 <= number <= 65535 and (is_host_name(host) or _is_ip(bare, 6 if bare != host else 4))):
+    if not (1 <= number <= 65535 and (_is_host_name(host) or _is_ip(bare, 6 if bare != host else 4))):
         raise ValueError("choose host:port, such as fl.example.org:443 or [2001:db8::1]:443")
     return bare, number
 
 
-def is_host_name(host: str) -> bool:
+def _is_host_name(host: str) -> bool:
     """Whether it is a host name; a last label of digits, as in an IP address, is refused."""
     label = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
     return len(host) <= 253 and bool(re.fullmatch(rf"({label}\.)*(?![0-9]+$){label}", host))
@@ -163,19 +163,16 @@ class SiteSettings(Settings):
         The group is None where one user runs both. A number without a name, as in a container, is used for
         both.
         """
-        if self.link_user is None:
+        user = self.link_user
+        if user is None:
             return os.getuid(), None
         try:
-            found = (
-                pwd.getpwuid(self.link_user)
-                if isinstance(self.link_user, int)
-                else pwd.getpwnam(self.link_user)
-            )
+            found = pwd.getpwuid(user) if isinstance(user, int) else pwd.getpwnam(user)
         except KeyError:
-            if isinstance(self.link_user, int):
-                return self.link_user, self.link_user
+            if isinstance(user, int):
+                return user, user
             raise InputError(
-                f"link_user = {short(self.link_user)}: there is no such user here; make it with `useradd "
+                f"link_user = {short(user)}: there is no such user here; make it with `useradd "
                 "--system`, or leave link_user out where one user runs both"
             ) from None
         return found.pw_uid, found.pw_gid

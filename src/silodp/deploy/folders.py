@@ -6,12 +6,12 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import private_folder, sync_folder, write_atomically
+from silodp.files import sync_folder, write_atomically
 
 
 @contextmanager
@@ -81,12 +81,6 @@ def write_new(path: Path, content: str | bytes, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
     except FileExistsError:
         raise InputError(f"{path}: exists already and is never overwritten; give a new folder") from None
-
-
-def write_all_new(folder: Path, files: Iterable[tuple[str, str]]) -> None:
-    for name, text in files:
-        private_folder((folder / name).parent)
-        write_new(folder / name, text)
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silodp.deploy import kit_files
 from silodp.deploy.certificates import SERVER_DAYS, Certified, issue_server, new_authority, read_authority
 from silodp.deploy.config import (
     CoordinatorSettings,
+    SiteSettings,
     coordinator_folder,
     distinct_names,
     hospital_name,
@@ -24,7 +24,7 @@ from silodp.deploy.config import (
     split_address,
     validated,
 )
-from silodp.deploy.folders import exclusive, new_folder, replace_file, write_all_new, write_new
+from silodp.deploy.folders import exclusive, new_folder, replace_file, write_new
 from silodp.deploy.keys import (
     fingerprint,
     new_node_key,
@@ -36,7 +36,9 @@ from silodp.deploy.keys import (
     write_node_key,
     write_private,
 )
+from silodp.deploy.kit_files import listen_address, write_files
 from silodp.deploy.roster import ROSTER, Member, Roster, read_join, read_roster
+from silodp.engines.flower.proxy import nginx_config
 from silodp.errors import InputError, short
 from silodp.files import private_folder
 
@@ -185,7 +187,8 @@ def _write_coordinator(folder: Path, settings: CoordinatorSettings, days: int, w
     write_new(folder / "signing.pub", public_pem(signing.public_key()))
     write_new(folder / "superexec.secret", secrets.token_hex(32) + "\n", 0o600)
     facts = {"fingerprint": mark, "server_until": _until(server), "keys": with_keys}
-    write_all_new(folder, kit_files.coordinator_files(settings, **facts))
+    write_files(folder, "coordinator", **settings.model_dump(), **facts)
+    write_new(folder / "nginx.conf", nginx_config(listen_address(settings.address), settings.port))
     return mark
 
 
@@ -216,8 +219,9 @@ def _write_hospital(
     private_folder(folder)
     write_new(folder / "ca.crt", (coordinator / "ca.crt").read_bytes())
     write_new(folder / "coordinator.pub", public_pem(public))
-    facts = {"fingerprint": fingerprint(public), "hospitals": hospitals, "keys": keys}
-    write_all_new(folder, kit_files.hospital_files(name, address, **facts))
+    page_port = SiteSettings(name=name, superlink=address).page_port
+    facts = {"fingerprint": fingerprint(public), "hospitals": hospitals, "keys": keys, "page_port": page_port}
+    write_files(folder, "hospital", name=name, address=address, **facts)
 
 
 def _write_keys(folder: Path, name: str) -> Member:

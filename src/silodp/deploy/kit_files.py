@@ -1,15 +1,15 @@
-"""The contents of a kit's files; `kit.py` decides who gets which, and with which mode."""
+"""The files of a kit that are no keys, from templates; `kit.py` decides who gets which."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from silodp import __version__
-from silodp.deploy.config import CoordinatorSettings, SiteSettings, split_address
-from silodp.engines.flower.proxy import nginx_config
+from silodp.deploy.config import split_address
+from silodp.deploy.folders import write_new
+from silodp.files import private_folder
 
 TEMPLATES = Path(__file__).parent / "templates"
 PLACES = {
@@ -21,32 +21,29 @@ PLACES = {
 }
 """Paths that the systemd units expect."""
 
-Files = Iterator[tuple[str, str]]
 
-
-def coordinator_files(settings: CoordinatorSettings, **facts: Any) -> Files:
-    """Yields (path, text) of the files in the coordinator's folder that are no keys.
+def write_files(folder: Path, kind: Literal["coordinator", "hospital"], **values: Any) -> None:
+    """Writes the files of a folder that are no keys: each template of its kind, under the same path.
 
     Args:
-        facts: fingerprint, server_until, keys, as its README.md has them.
+        folder: of the coordinator or a hospital.
+        kind: of the folder.
+        values: as the templates have them.
     """
-    yield from _rendered("coordinator", {**settings.model_dump(), **facts})
-    yield "nginx.conf", nginx_config(_listen(settings.address), settings.port)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES / kind),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # names, addresses and numbers, checked before
+    )
+    for name in environment.list_templates():
+        private_folder((folder / name).parent)
+        write_new(folder / name, environment.get_template(name).render(PLACES | values))
 
 
-def hospital_files(name: str, address: str, **facts: Any) -> Files:
-    """Yields (path, text) of the files in a hospital's folder that are no keys.
-
-    Args:
-        name: of the hospital.
-        address: of the coordinator.
-        facts: fingerprint, hospitals, keys, as the templates have them.
-    """
-    page_port = SiteSettings(name=name, superlink=address).page_port
-    yield from _rendered("hospital", {"name": name, "address": address, "page_port": page_port, **facts})
-
-
-def _listen(address: str) -> str:
+def listen_address(address: str) -> str:
     """The address that the proxy listens on: all interfaces, unless hospitals use loopback."""
     host, port = split_address(address)
     if host == "localhost":
@@ -58,17 +55,3 @@ def _listen(address: str) -> str:
     if ip.is_loopback:
         return address
     return f"0.0.0.0:{port}" if ip.version == 4 else f"[::]:{port}"
-
-
-def _rendered(folder: str, values: dict[str, Any]) -> Files:
-    """Renders each file in a folder of templates; their paths in a kit are those in it."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES / folder),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # names, addresses and numbers, checked before
-    )
-    for name in environment.list_templates():
-        yield name, environment.get_template(name).render(PLACES | values)
