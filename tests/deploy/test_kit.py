@@ -11,6 +11,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -157,7 +158,9 @@ def test_no_two_kits_share_a_key_or_a_certificate(made: Path, tmp_path: Path) ->
             assert content != other[name], name
 
 
-def test_a_folder_that_holds_anything_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_new_one_is_refused_and_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("mine")
     (tmp_path / "file").write_text("mine")
@@ -167,16 +170,13 @@ def test_a_folder_that_holds_anything_is_refused_and_not_touched(tmp_path: Path)
                 make()
     with pytest.raises(InputError, match="is no folder; make it first"):
         init(tmp_path / "nowhere/kit", ["A"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="you are in it; give a new folder"):
+        init(Path("."), ["A"])
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "file", "mine"]
     (tmp_path / "empty").mkdir(mode=0o755)
     init(tmp_path / "empty", ["A"])
     assert stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o700
-
-
-def test_the_folder_that_one_is_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="you are in it; give a new folder"):
-        init(Path("."), ["A"])
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -229,28 +229,23 @@ def test_what_stands_in_the_way_is_neither_used_nor_followed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("hospitals", "says"),
+    ("given", "says"),
     [
-        ([], "--hospitals: name at least one"),
-        ([""], "--hospitals '': choose letters"),
-        (["A", "../B"], "--hospitals '../B': choose letters"),
-        (["A", "-rf"], "--hospitals '-rf': choose letters"),
-        (["Ä"], "--hospitals 'Ä': choose letters"),
-        (["A", "b", "B"], "hospitals b and B: the same name"),
+        ({"hospitals": []}, "--hospitals: name at least one"),
+        ({"hospitals": [""]}, "--hospitals '': choose letters"),
+        ({"hospitals": ["A", "../B"]}, "--hospitals '../B': choose letters"),
+        ({"hospitals": ["A", "-rf"]}, "--hospitals '-rf': choose letters"),
+        ({"hospitals": ["Ä"]}, "--hospitals 'Ä': choose letters"),
+        ({"hospitals": ["A", "b", "B"]}, "hospitals b and B: the same name"),
+        ({"address": "here"}, "--address = 'here': choose host:port"),
+        ({"days": 0}, "--days 0: choose 1 to 3650"),
     ],
+    ids=str,
 )
-def test_bad_names_are_refused(hospitals: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_names_addresses_and_days_are_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        init(tmp_path / "kit", hospitals)
+        init(tmp_path / "kit", **{"hospitals": ["A"], **given})
     assert says in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_addresses_and_days_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--address = 'here': choose host:port"):
-        init(tmp_path / "kit", ["A"], "here")
-    with pytest.raises(InputError, match="--days 0: choose 1 to 3650"):
-        init(tmp_path / "kit", ["A"], days=0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,6 +15,7 @@ from network import Federation, Killed, priced
 from silodp import Experiment
 from silodp.deploy.coordinator_status import coordinator_status
 from silodp.deploy.limits import Limits
+from silodp.deploy.page_views import coordinator_view
 from silodp.deploy.status import MOST_REFUSALS, site_status
 from silodp.errors import InputError
 from silodp.runs.folder import RunFolder
@@ -215,6 +216,9 @@ def test_a_run_whose_folder_is_held_is_at_work(hospitals: Federation, kit: Path,
     assert coordinator_status(kit)["run"]["state"] == "interrupted"  # type: ignore[index]
     with RunFolder.open(folder):
         assert coordinator_status(kit)["run"]["state"] == "at work"  # type: ignore[index]
+    (folder / "metrics.jsonl").unlink()  # as before round one
+    view = coordinator_view(coordinator_status(kit))
+    assert (view["charts"], view["missing"]) == ([], [])
 
 
 def test_the_command_says_it_in_words_and_in_json(hospitals: Federation, kit: Path, tiny: Experiment) -> None:

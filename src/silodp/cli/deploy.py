@@ -222,7 +222,7 @@ def _last_run(folder: Path) -> Path:
 
 def _stopped() -> threading.Event:
     """Set by SIGTERM and Ctrl-C."""
-    from silodp.deploy.signals import stop_on_signals
+    from silodp.deploy.programs import stop_on_signals
 
     logging.getLogger("silodp").setLevel(logging.INFO)
     return stop_on_signals()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("silodp")
 
 LONGEST_ANSWER = 24 * 3600.0  # seconds that a site may train for one answer
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set; for the main thread of a process."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        # Not here: the signal may have come while this very thread held the event's lock.
+        threading.Thread(target=stop.set).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    return stop
 
 
 def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:

@@ -4,7 +4,7 @@ import logging
 import sys
 from pathlib import Path
 
-from silodp.deploy.signals import stop_on_signals
+from silodp.deploy.programs import stop_on_signals
 from silodp.engines.flower.link import run_link
 
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
