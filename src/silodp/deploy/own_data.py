@@ -30,7 +30,7 @@ def loader(
         for name in ("classes", "image_size"):  # public, and the same for all hospitals
             if (value := getattr(experiment.cohort, name, None)) is not None:
                 given[name] = value
-        return _chosen(_load(given), settings.cohort.hospital)
+        return _select_hospital(_load(given), settings.cohort.hospital)
 
     return load
 
@@ -52,7 +52,7 @@ def _load(given: dict[str, Any]) -> Cohort:
     return load_cohort(settings.model_copy(update={"hospitals": 1})) if dealt else cohort
 
 
-def _chosen(cohort: Cohort, name: str | None) -> HospitalData:
+def _select_hospital(cohort: Cohort, name: str | None) -> HospitalData:
     names = [hospital.name for hospital in cohort.hospitals]
     if name is None and len(names) > 1:
         raise InputError(

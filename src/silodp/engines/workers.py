@@ -44,7 +44,7 @@ class Workers(InProcess):
             hospitals: all on the CPU.
             count: of processes, this one included; at most one a hospital.
         """
-        own, *groups = _dealt(hospitals, count)
+        own, *groups = _grouped(hospitals, count)
         super().__init__(hospitals)
         self._hospitals = {one.name: one for one in own}  # those in this process
         self._pipes: dict[str, Connection] = {}
@@ -79,7 +79,7 @@ class Workers(InProcess):
         """
         for pipe, others in self._waiting.items():
             for _ in others:
-                _heard(pipe)
+                _receive(pipe)
         waiting = self._waiting = {}
         own = [name for name in names if name in self._hospitals]
         for name in names:
@@ -87,14 +87,14 @@ class Workers(InProcess):
                 waiting.setdefault(self._pipes[name], []).append(name)
         request = _packed((method, given, named))
         for pipe, mine in waiting.items():
-            _tell(pipe, mine, request)
+            _send_request(pipe, mine, request)
         found: dict[str, Any] = {}
         for name in names:
             while name not in found:
                 answered = wait(list(waiting), 0 if own else None)
                 for ready in answered:
                     assert isinstance(ready, Connection)
-                    found[waiting[ready].pop(0)] = _heard(ready)
+                    found[waiting[ready].pop(0)] = _receive(ready)
                     if not waiting[ready]:
                         del waiting[ready]
                 if own and not answered:
@@ -120,7 +120,7 @@ def workers_for(wanted: int, threads: int, hospitals: int, device: torch.device)
     return 1
 
 
-def _dealt(hospitals: Sequence[Hospital], count: int) -> list[list[Hospital]]:
+def _grouped(hospitals: Sequence[Hospital], count: int) -> list[list[Hospital]]:
     """The hospitals in groups of about as many training images: the largest first, to the smallest group."""
     groups: list[list[Hospital]] = [[] for _ in range(min(count, len(hospitals)))]
     images = [0] * len(groups)
@@ -138,27 +138,27 @@ def _serve(hospitals: list[Hospital], pipe: Connection, inherited: list[Connecti
         other.close()
     mine = {one.name: one for one in hospitals}
     answers: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-    threading.Thread(target=_send, args=(pipe, answers), daemon=True).start()
-    said = _Said()
+    threading.Thread(target=_send_answers, args=(pipe, answers), daemon=True).start()
+    lines = _LogLines()
     # What the process that asks has here may wait for a lock that one of its threads held when it forked.
-    logging.getLogger("silodp").handlers[:], logging.getLogger("silodp").propagate = [said], False
+    logging.getLogger("silodp").handlers[:], logging.getLogger("silodp").propagate = [lines], False
     with contextlib.suppress(EOFError, OSError):
         while True:
             names = pipe.recv()
             method, given, named = pickle.loads(pipe.recv_bytes())
             for name in names:
                 answer = ask(mine[name], method, given, named)
-                answers.put(_packed_answer(answer, said.taken()))
+                answers.put(_packed_answer(answer, lines.drained()))
 
 
-def _send(pipe: Connection, answers: queue.SimpleQueue[memoryview]) -> None:
+def _send_answers(pipe: Connection, answers: queue.SimpleQueue[memoryview]) -> None:
     """A thread: the next hospital trains while the answer before it waits until there is room in the pipe."""
     with contextlib.suppress(OSError):
         while True:
             pipe.send_bytes(answers.get())
 
 
-class _Said(logging.Handler):
+class _LogLines(logging.Handler):
     """Keeps what is logged here, for the process that asks to say it."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class _Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append((record.name, record.levelno, record.getMessage()))
 
-    def taken(self) -> list[tuple[str, int, str]]:
+    def drained(self) -> list[tuple[str, int, str]]:
         lines, self._lines = self._lines, []
         return lines
 
@@ -191,33 +191,33 @@ def _packed(value: Any) -> memoryview:
     return buffer.getbuffer()
 
 
-def _packed_answer(answer: Any, said: list[tuple[str, int, str]]) -> memoryview:
+def _packed_answer(answer: Any, lines: list[tuple[str, int, str]]) -> memoryview:
     try:
-        return _packed((answer, said))
+        return _packed((answer, lines))
     except Exception:  # of an exception that holds what cannot be sent
-        return _packed((RuntimeError(f"{type(answer).__name__}: {answer}"), said))
+        return _packed((RuntimeError(f"{type(answer).__name__}: {answer}"), lines))
 
 
-def _tell(pipe: Connection, names: list[str], request: memoryview) -> None:
+def _send_request(pipe: Connection, names: list[str], request: memoryview) -> None:
     try:
         pipe.send(names)
         pipe.send_bytes(request)
     except OSError:
-        raise _gone() from None
+        raise _process_ended() from None
 
 
-def _heard(pipe: Connection) -> Any:
+def _receive(pipe: Connection) -> Any:
     """One hospital's answer."""
     try:
-        answer, said = pickle.loads(pipe.recv_bytes())
+        answer, lines = pickle.loads(pipe.recv_bytes())
     except (EOFError, OSError):
-        raise _gone() from None
-    for name, level, line in said:
+        raise _process_ended() from None
+    for name, level, line in lines:
         logging.getLogger(name).log(level, "%s", line)
     return answer
 
 
-def _gone() -> RuntimeError:
+def _process_ended() -> RuntimeError:
     return RuntimeError(
         "a process that trains hospitals has ended; out of memory? go on with fewer --workers"
     )

@@ -172,7 +172,7 @@ class FlowerTransport:
                     beaten = time.monotonic()
                 if time.monotonic() - beaten > TASK_HEARTBEAT:
                     if not run.client.SendTaskHeartbeat(flower.SendTaskHeartbeatRequest()).success:
-                        raise wire.Garbled("the SuperLink has ended the task")
+                        raise wire.ProtocolError("the SuperLink has ended the task")
                     beaten = time.monotonic()
                 self._collect(run)
             except Exception as error:
@@ -192,14 +192,14 @@ class FlowerTransport:
                 self._refuse(wire.task_client(*where, taken.token), taken.task.run_id)
             answer = control.StartRun(wire.start_run_request())
             if not answer.HasField("run_id"):
-                raise wire.Garbled("the SuperLink did not take the run")
+                raise wire.ProtocolError("the SuperLink did not take the run")
             while (taken := executor.AcquireTask(wanted)).token:
                 client = wire.task_client(*where, taken.token)
                 if taken.task.run_id == answer.run_id:
                     client.PullTaskInput(flower.PullTaskInputRequest())  # includes the app, which is not used
                     return _Run(answer.run_id, client)
                 self._refuse(client, taken.task.run_id)
-            raise wire.Garbled("the run's task is taken: is there another coordinator?")
+            raise wire.ProtocolError("the run's task is taken: is there another coordinator?")
         finally:
             control.close()
             executor.close()
@@ -218,7 +218,12 @@ class FlowerTransport:
     def _failed(self, run: _Run | None, error: Exception) -> None:
         """Records an error; unless it is temporary, the run is over."""
         reason = wire.reason_of(error)
-        lasting = isinstance(error, wire.Garbled) or wire.status_of(error) not in (None, 502, 503, 504)
+        lasting = isinstance(error, wire.ProtocolError) or wire.status_of(error) not in (
+            None,
+            502,
+            503,
+            504,
+        )
         with self._lock:
             if reason != self.problem:
                 log.warning("%s: %s", self._address, reason)

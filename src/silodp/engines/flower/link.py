@@ -87,7 +87,7 @@ class _Session:
 
     def run(self) -> None:
         """Runs until `stop` is set; raises if the SuperLink no longer knows this node."""
-        heart = threading.Thread(target=self._beat, daemon=True)
+        heart = threading.Thread(target=self._send_heartbeats, daemon=True)
         heart.start()
         try:
             while not self._stop.is_set():
@@ -104,7 +104,7 @@ class _Session:
             with suppress(Exception):
                 self._client.DeactivateNode(flower.DeactivateNodeRequest(node_id=self._node.node_id))
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Sends heartbeats, also during a long `handle`; errors show in the next pull."""
         request = flower.SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
         while not self._over.wait(HEARTBEAT / 2):

@@ -76,9 +76,9 @@ class Supervisor:
         self._thread.start()
         if not self._up.wait(timeout):
             self.stop()
-            raise InputError(f"{self._name}: did not start; {self._problem or self._said()}")
+            raise InputError(f"{self._name}: did not start; {self._problem or self._last_output()}")
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         with suppress(OSError):
             return "it said: " + self._log_file.read_text(encoding="utf-8", errors="replace")[-500:]
         return "it said nothing"

@@ -29,8 +29,8 @@ _MESSAGE_TYPE = "query"  # Flower admits train, evaluate and query; it means not
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log five requests a second
 
 
-class Garbled(Exception):
-    """What came over Flower is not a message of this transport."""
+class ProtocolError(Exception):
+    """What came over Flower is not what this transport expects."""
 
 
 # --- clients -----------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def push(message: Any, announcement: Callable[..., Any], client: Any, node: Any)
                 session_id=answer.session_id,
             )  # fmt: skip
             if not client.PushObject(request).stored:
-                raise Garbled("the SuperLink did not take a piece of the message")
+                raise ProtocolError("the SuperLink did not take a piece of the message")
 
         flower.push_objects(pieces, upload, object_ids_to_push=set(answer.objects_to_push))
     return str(message_id)
@@ -185,22 +185,22 @@ def pull(
     A sender may announce pieces and never send them: it waits for `seconds`, or until `give_up` is set.
 
     Raises:
-        Garbled: it is not one array, or has more than `largest` bytes, possibly by repeating a piece.
+        ProtocolError: it is not one array, or has more than `largest` bytes, possibly by repeating a piece.
     """
     got = 0
 
     def download(object_id: str) -> bytes:
         nonlocal got
         if give_up is not None and give_up.is_set():
-            raise Garbled("given up")
+            raise ProtocolError("given up")
         answer = client.PullObject(flower.PullObjectRequest(node=node, run_id=run_id, object_id=object_id))
         if not answer.object_found:
-            raise Garbled("a piece of the message is gone")
+            raise ProtocolError("a piece of the message is gone")
         if not answer.object_available:
             raise flower.ObjectUnavailableError(object_id)
         got += len(answer.object_content)  # two threads may add at once; the limit need not be exact
         if got > largest + _FRAMING:
-            raise Garbled(f"more than {largest:,} bytes")
+            raise ProtocolError(f"more than {largest:,} bytes")
         return bytes(answer.object_content)
 
     ids = list(dict.fromkeys(part.object_id for part in flower.iterate_object_tree(tree)))
@@ -219,22 +219,22 @@ def confirm(message_id: str, run_id: int, client: Any, node: Any) -> None:
 
 
 def joined(contents: Mapping[str, bytes], largest: int = LARGEST) -> bytes:
-    """The bytes of the one array among a message's pieces. Raises Garbled."""
+    """The bytes of the one array among a message's pieces. Raises ProtocolError."""
     try:
         heads = {
             name: flower.get_object_head_values_from_object_content(piece) for name, piece in contents.items()
         }
         arrays = [name for name, (kind, _, _) in heads.items() if kind == flower.Array.__qualname__]
         if len(arrays) != 1:
-            raise Garbled(f"{len(arrays)} arrays where one was expected")
+            raise ProtocolError(f"{len(arrays)} arrays where one was expected")
         chunks = heads[arrays[0]][1]
         order = json.loads(flower.get_object_body(contents[arrays[0]], flower.Array))["arraychunk_ids"]
         ids = [chunks[number] for number in order]
         if sum(len(contents[name]) for name in ids) > largest + _FRAMING:
-            raise Garbled(f"more than {largest:,} bytes")
+            raise ProtocolError(f"more than {largest:,} bytes")
         return b"".join(flower.get_object_body(contents[name], flower.ArrayChunk) for name in ids)
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise Garbled(f"not a message of this transport ({type(error).__name__})") from None
+        raise ProtocolError(f"not a message of this transport ({type(error).__name__})") from None
 
 
 # --- the coordinator's run ---------------------------------------------------------------------------
