@@ -62,7 +62,6 @@ def run_site(folder: Path, data: Path | None, stop: threading.Event) -> None:
         settings.limits,
         loader(settings, folder, data),
         settings.device,
-        folder / "starts",
     )
     user, group = settings.link_ids()
     allowed = {user, os.getuid()}

@@ -86,23 +86,21 @@ class Site:
         limits: Limits,
         load: Load,
         device: str = "auto",
-        starts: Path | None = None,
     ) -> None:
         """Opens a site.
 
         Args:
-            folder: for its files; made accessible to its owner only.
+            folder: for its files; made accessible to its owner only. Start files that are not part of the
+                package are in the folder `starts` beside it.
             name: of the hospital.
             key: signs replies.
             coordinator: the public key that requests must be signed with.
             limits: what the hospital allows.
             load: reads the hospital's images.
             device: "auto", "cpu" or "cuda".
-            starts: folder for start files that are not part of the package; default: FOLDER/starts.
         """
         self.folder, self.name, self.limits = folder, name, limits
         self._key, self._coordinator, self._load, self._device = key, coordinator, load, device
-        self._starts = starts or folder / "starts"
         self._data: tuple[str, HospitalData] | None = None
         self._run: _AgreedRun | None = None
         private_folder(folder)
@@ -194,7 +192,8 @@ class Site:
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:
             raise InputError(f"agreement: it names another key for {self.name} than {mine[:16]}…")
-        public, events = derive_agreed(agreement, experiment, self._starts, device_named(self._device))
+        starts = self.folder.parent / "starts"
+        public, events = derive_agreed(agreement, experiment, starts, device_named(self._device))
         refuse_coordinator_epsilon(self.limits, events, agreement.delta, public.mechanism.shares)
         delta = self._delta(agreement)
         if fresh:
