@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import blob_cohort, command_line
-from network import REHEARSAL, Federation
+from network import REHEARSAL, Federation, priced
 from safetensors.torch import load_file
 
 from silodp import Experiment, train
 from silodp.cli.display import show_result
+from silodp.errors import InputError
+from silodp.models import ModelSettings
+from silodp.models.start import write_start
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
 from silodp.report import make_report
@@ -97,3 +100,25 @@ def test_a_hospitals_own_files_are_not_listed_as_a_damaged_run(tiny: Experiment,
     (tmp_path / "sites" / "site.toml").touch()
     hospitals.run(tiny)
     assert [one.folder for one in list_runs([tmp_path])] == [hospitals.out]
+
+
+def test_a_start_that_is_not_the_packages_must_be_the_same_file_at_every_hospital(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    def write(folder: Path, seed: int) -> Path:
+        folder.mkdir(exist_ok=True)
+        torch.manual_seed(seed)
+        network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
+        write_start(folder / "own.safetensors", network, {"origin": "generated"})
+        return folder / "own.safetensors"
+
+    hospitals, starts = Federation(tmp_path), tmp_path / "sites" / "starts"
+    asked = priced(experiment).change(model__affine=True, model__start=str(write(tmp_path / "here", 0)))
+    with pytest.raises(InputError, match=r"own\.safetensors: the hospital has no such file among its starts"):
+        hospitals.run(asked)
+    write(starts, 1)
+    with pytest.raises(InputError, match="does not sign the agreement"):
+        hospitals.run(asked)
+    assert not any(site.ledger.events for site in hospitals.sites.values())
+    write(starts, 0)
+    assert read_statement(hospitals.run(asked).folder).problems == ()
