@@ -188,8 +188,9 @@ def test_where_images_lie_is_nobodys_business() -> None:
         "cache": "/home/someone",
         "mask_labels": [1, 2],
     }
-    told = flat_settings(Experiment(cohort=files))
+    told = flat_settings(Experiment(cohort=files, model={"start": "/home/someone/pelvis.safetensors"}))
     assert "someone" not in str(told)
+    assert told["model.start"] == "pelvis"
     assert told["cohort.mask_labels"] == "[1, 2]"
 
 
