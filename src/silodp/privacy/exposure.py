@@ -17,15 +17,24 @@ from silodp.privacy.events import Event, Neighbours, Participation, Unit, bounds
 
 @dataclass(frozen=True)
 class Exposure:
-    """What one unit faces: the μ² of each round (for removal) with how many rounds have it."""
+    """What one unit faces in all rounds; all that an accountant needs to know.
+
+    Attributes:
+        squares: (μ² of a round in which the unit takes part, for its removal; how many such rounds).
+        rate: chance of the unit's taking part in a round.
+        participation: rule by which hospitals are drawn.
+        neighbours: which relation is asked about.
+        hospital: what its hospital faces; None for a hospital, and for an intermediary that is a whole one.
+    """
 
     squares: tuple[tuple[float, int], ...]
     rate: float
     participation: Participation
     neighbours: Neighbours = "add-or-remove"
-    hospital: Exposure | None = None  # of an intermediary that is not its whole hospital
+    hospital: Exposure | None = None
 
     def by(self, neighbours: Neighbours) -> Exposure:
+        """The same, asked about another relation."""
         whole = self.hospital and self.hospital.by(neighbours)
         return replace(self, neighbours=neighbours, hospital=whole)
 
@@ -37,11 +46,19 @@ class Exposure:
 
     @property
     def mu(self) -> float:
+        """μ of all rounds together if the unit takes part in each: μ² = Σ μ_t² (Dong, Roth and Su 2022)."""
         return math.sqrt(sum(square * count for square, count in self.own_squares))
 
 
 def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
-    """What a hospital and an intermediary face in these rounds."""
+    """What a hospital and an intermediary face in these rounds, for add-or-remove neighbours.
+
+    Unprotected events add nothing: no ε covers them. Where v changed, or parts are images, an intermediary
+    faces what its hospital does.
+
+    Raises:
+        InputError: hospitals were drawn by different rules; no accountant here composes those.
+    """
     events = [event for event in events if event.protected]
     draws = {(event.participation, event.sampling_rate) for event in events} or {("all", 1.0)}
     if len(draws) > 1:
