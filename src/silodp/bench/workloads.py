@@ -175,8 +175,6 @@ UNET = Workload("unet", "unet", width=8, side=96, hospitals=6, intermediaries=4,
 UNET_32 = Workload("unet-32", "unet", width=32, side=256, hospitals=6, intermediaries=15, images=16)
 """The paper's network, for a GPU."""
 
-WORKLOADS = {one.name: one for one in (TINY, UNET, UNET_32)}
-
 SMOKE = {
     "tiny": replace(TINY, hospitals=2, intermediaries=2),
     "unet": replace(UNET, width=2, side=16, hospitals=2, intermediaries=2, levels=1),
