@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from silodp.cohorts.synthetic import random_stream
 from silodp.pretraining.kinds import Generated, draw_images, generated
-from silodp.pretraining.randomise import Style, randomise
+from silodp.pretraining.randomise import randomise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,11 +69,10 @@ def _shift_domain(
     """Applies one scanner and one habit of annotation to (n, 1, s, s) uint8 images and masks."""
     import torch
 
-    rng = random_stream(seed, STREAM)
-    low, high = kind.style.zoom
+    rng, usual = random_stream(seed, STREAM), kind.style
+    low, high = usual.zoom
     zoom = math.exp(rng.uniform(math.log(low / BEYOND), math.log(high * BEYOND)))
-    usual = kind.style
-    style: Style = replace(
+    style = replace(
         usual,
         zoom=(zoom / 1.15, zoom * 1.15),
         contrast=CONTRAST,
@@ -81,16 +80,16 @@ def _shift_domain(
         texture=usual.texture / 2,
         noise=usual.noise / 2,
     )
-    chance = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     redrawn = rng.uniform(-REDRAWN, REDRAWN)
     # One contrast curve for all: every chunk of images draws it from the same seed.
     curve = int(rng.integers(2**62))
     overlooked = rng.uniform(0, OVERLOOKED)
     seen, truth = [], []
     for part in torch.split(torch.arange(len(images)), 256):
-        pictures, moved = randomise(
-            images[part].float() / 255, masks[part], style, size, chance, torch.Generator().manual_seed(curve)
-        )
+        of_contrast = torch.Generator().manual_seed(curve)
+        pixels = images[part].float() / 255
+        pictures, moved = randomise(pixels, masks[part], style, size, generator, of_contrast)
         seen.append(((pictures + 1) * 127.5).round().byte())
         truth.append(_redraw(moved, redrawn * size).byte() if kind.task == "segmentation" else moved.byte())
     found = torch.cat(truth)
