@@ -16,9 +16,9 @@ from silodp.privacy.events import Event
 
 def ledger(rounds: int, rule: str = "all", rate: float = 1.0) -> list[Event]:
     """Every round with a v and a noise multiplier of its own."""
-    chance = random.Random(random.random())  # a new one each time: figures are cached
+    rng = random.Random(random.random())  # a new one each time: figures are cached
     return [
-        Event(t, "model update", True, 0.5 + chance.random(), chance.randint(1, 15), 1.0, rule, rate)  # type: ignore[arg-type]
+        Event(t, "model update", True, 0.5 + rng.random(), rng.randint(1, 15), 1.0, rule, rate)  # type: ignore[arg-type]
         for t in range(1, rounds + 1)
     ]
 

@@ -114,7 +114,7 @@ def main() -> None:
 def kill_many(kills: int, command_line: int, seed: int, folder: Path, say: Callable[[str], object]) -> Tally:
     """Runs of each kind in turn, each killed one to four times, until so many kills are done."""
     torch.set_num_threads(1)
-    chance, tally = random.Random(seed), Tally()
+    rng, tally = random.Random(seed), Tally()
     undisturbed: dict[tuple[str, bool], tuple[Path, float]] = {}
     names = list(KINDS)
     while tally.kills < kills:
@@ -125,8 +125,8 @@ def kill_many(kills: int, command_line: int, seed: int, folder: Path, say: Calla
             undisturbed[name, through_shell] = _undisturbed(name, through_shell, folder)
         reference, seconds = undisturbed[name, through_shell]
         tally.runs += 1
-        wanted = min(kills - tally.kills, chance.randint(1, 4))
-        done = kind.kill_and_finish(wanted, seconds, chance, tally)
+        wanted = min(kills - tally.kills, rng.randint(1, 4))
+        done = kind.kill_and_finish(wanted, seconds, rng, tally)
         faults = kind.faults(reference, tally) if done else ["does not come to its end"]
         tally.faults += [f"{name} ({kind.folder.name}): {fault}" for fault in faults]
         how = " (command line)" if through_shell else ""
@@ -199,12 +199,12 @@ class Kind:
         _, status = os.waitpid(process, 0)
         return os.waitstatus_to_exitcode(status) == 0
 
-    def kill_and_finish(self, kills: int, seconds: float, chance: random.Random, tally: Tally) -> bool:
+    def kill_and_finish(self, kills: int, seconds: float, rng: random.Random, tally: Tally) -> bool:
         """So many kills, at moments drawn evenly over `seconds`, then to the end; whether it came there."""
         while kills:
             going_on = (self.folder / "experiment.toml").exists()
             process = self.start()
-            time.sleep(chance.uniform(0, seconds))
+            time.sleep(rng.uniform(0, seconds))
             os.kill(process, signal.SIGKILL)
             _, status = os.waitpid(process, 0)
             if os.WIFSIGNALED(status):
@@ -274,13 +274,13 @@ def _without_seconds(folder: Path) -> list[dict[str, Any]]:
 
 def blob_cohort(hospitals: int = 3, images: int = 20, size: int = 16) -> Cohort:
     """Noisy pictures with a bright square, and its mask: quick to make and to learn."""
-    chance, members = torch.Generator().manual_seed(5), {}
+    rng, members = torch.Generator().manual_seed(5), {}
     for number in range(hospitals):
         masks = torch.zeros(images, 1, size, size)
         for mask in masks:
-            top, left = torch.randint(0, size - 6, (2,), generator=chance).tolist()
+            top, left = torch.randint(0, size - 6, (2,), generator=rng).tolist()
             mask[0, top : top + 6, left : left + 6] = 1
-        members[f"hospital-{number}"] = (masks + 0.4 * torch.randn(masks.shape, generator=chance), masks)
+        members[f"hospital-{number}"] = (masks + 0.4 * torch.randn(masks.shape, generator=rng), masks)
     return Cohort.from_tensors(members)
 
 
