@@ -19,7 +19,7 @@ from silodp.runs.wording import show_epsilon
 
 if TYPE_CHECKING:
     from silodp.attacks.audit import Audit
-    from silodp.privacy.accountants import Figure
+    from silodp.privacy.accountants import EpsilonBound
     from silodp.privacy.events import Neighbours, Unit
     from silodp.runs.signing import SignedStatement
     from silodp.runs.statement import Statement
@@ -28,7 +28,7 @@ SHOWN_ROUNDS = 6  # at which both ε are printed
 
 
 def show_figures(
-    title: str, figures: Mapping[tuple[Unit, Neighbours], Figure], multipliers: Mapping[Unit, str]
+    title: str, figures: Mapping[tuple[Unit, Neighbours], EpsilonBound], multipliers: Mapping[Unit, str]
 ) -> None:
     """Prints ε by unit and neighbouring relation, hospital first, with the accountant that computed it."""
     table = make_table(

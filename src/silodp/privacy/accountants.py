@@ -32,7 +32,7 @@ AMPLIFYING: tuple[Accountant, ...] = ("pld", "prv", "rdp")  # where hospitals ar
 
 
 @dataclass(frozen=True)
-class Figure:
+class EpsilonBound:
     """An upper bound on ε for one unit and one neighbouring relation.
 
     Attributes:
@@ -67,9 +67,9 @@ class Epsilon:
     replace_one: UnitEpsilon
     accountant: str
     covers_everything: bool = True  # False where unprotected statistics were used beside the releases
-    withdrawn: str = ""  # why the intermediary's figures are the hospital's; empty where they are its own
+    withdrawn: str = ""  # why the intermediary's ε are the hospital's; empty where they are its own
     image: float | None = None  # where hospitals noise their own steps: for one image, at a δ of its own
-    amplified: bool = False  # whether a figure counts on nobody knowing which hospitals took part
+    amplified: bool = False  # whether a bound counts on nobody knowing which hospitals took part
 
 
 def spent(
@@ -84,7 +84,7 @@ def spent(
         image_delta: δ for one image, where hospitals add noise to their own steps (DP-SGD); default: `delta`.
     """
     events = list(events)
-    table = figures(events, delta, accountant)
+    table = epsilon_bounds(events, delta, accountant)
     remove, swap = ({unit: table[unit, relation].epsilon for unit in UNITS} for relation in NEIGHBOURS)
     names = {unit: table[unit, "add-or-remove"].accountant for unit in UNITS}
     same = names["hospital"] == names["intermediary"]
@@ -106,17 +106,17 @@ def spent(
     )
 
 
-def figures(
+def epsilon_bounds(
     events: Iterable[Event], delta: float, accountant: Accountant = "auto"
-) -> dict[tuple[Unit, Neighbours], Figure]:
+) -> dict[tuple[Unit, Neighbours], EpsilonBound]:
     """ε by unit and neighbouring relation, hospital first, each with the accountant that answered.
 
-    Args and refusals are those of `spent`. Each figure holds by itself at `delta`; they are not to be added.
+    Args and refusals are those of `spent`. Each bound holds by itself at `delta`; they are not to be added.
     """
     events = list(events)
     exposed, why = _checked(events, delta, accountant), withdrawn(events)
     table = {
-        (unit, relation): _figure(exposed[unit].by(relation), delta, accountant)
+        (unit, relation): _bound(exposed[unit].by(relation), delta, accountant)
         for unit in UNITS
         for relation in NEIGHBOURS
     }
@@ -126,23 +126,23 @@ def figures(
     return table
 
 
-def figure(
+def epsilon_bound(
     events: Iterable[Event], delta: float, unit: Unit, neighbours: Neighbours, accountant: Accountant = "auto"
-) -> Figure:
-    """One of `figures`, without computing the others: what a budget asks before every round."""
-    return _figure(_checked(events, delta, accountant)[unit].by(neighbours), delta, accountant)
+) -> EpsilonBound:
+    """One of `epsilon_bounds`, without computing the others: what a budget asks before every round."""
+    return _bound(_checked(events, delta, accountant)[unit].by(neighbours), delta, accountant)
 
 
 def hospital_epsilon(events: Sequence[Event], delta: float) -> float:
     """ε of a whole hospital, for add-or-remove neighbours; 0 without events."""
-    return figure(events, delta, "hospital", "add-or-remove").epsilon
+    return epsilon_bound(events, delta, "hospital", "add-or-remove").epsilon
 
 
-def as_dict(figures: dict[tuple[Unit, Neighbours], Figure]) -> dict[str, Any]:
-    """Figures as JSON has them: `epsilon` for add-or-remove, `replace_one` beside it, hospital first."""
+def as_dict(bounds: dict[tuple[Unit, Neighbours], EpsilonBound]) -> dict[str, Any]:
+    """Bounds as JSON has them: `epsilon` for add-or-remove, `replace_one` beside it, hospital first."""
 
     def by_unit(field: str, relation: Neighbours) -> dict[Unit, Any]:
-        return {unit: getattr(figures[unit, relation], field) for unit in UNITS}
+        return {unit: getattr(bounds[unit, relation], field) for unit in UNITS}
 
     return {
         "epsilon": by_unit("epsilon", "add-or-remove"),
@@ -151,7 +151,7 @@ def as_dict(figures: dict[tuple[Unit, Neighbours], Figure]) -> dict[str, Any]:
             "epsilon": by_unit("accountant", "add-or-remove"),
             "replace_one": by_unit("accountant", "replace-one"),
         },
-        "remarks": list(dict.fromkeys(figure.remark for figure in figures.values() if figure.remark)),
+        "remarks": list(dict.fromkeys(bound.remark for bound in bounds.values() if bound.remark)),
     }
 
 
@@ -169,15 +169,15 @@ def _checked(events: Iterable[Event], delta: float, accountant: Accountant) -> d
 
 
 @lru_cache(maxsize=4096)
-def _figure(exposure: Exposure, delta: float, accountant: Accountant) -> Figure:
+def _bound(exposure: Exposure, delta: float, accountant: Accountant) -> EpsilonBound:
     """The bound of the first accountant that has an answer. Cached: a run asks again after every round."""
     if not exposure.squares or math.isinf(exposure.mu):
-        return Figure(math.inf if exposure.squares else 0.0, "exact")
+        return EpsilonBound(math.inf if exposure.squares else 0.0, "exact")
     if exposure.hospital is not None and exposure.participation != "all" and accountant != "exact":
         # Both are true of the intermediary; the smaller one is the better statement.
-        whole = _figure(exposure.hospital, delta, accountant)
-        known = Figure(known_participation(exposure, delta), "known participation", whole.remark)
-        return min(known, whole, key=lambda figure: figure.epsilon)
+        whole = _bound(exposure.hospital, delta, accountant)
+        known = EpsilonBound(known_participation(exposure, delta), "known participation", whole.remark)
+        return min(known, whole, key=lambda bound: bound.epsilon)
     usual = _USUAL[exposure.participation]
     order = usual if accountant == "auto" else dict.fromkeys((accountant, *usual))
     refused = []
@@ -187,7 +187,7 @@ def _figure(exposure: Exposure, delta: float, accountant: Accountant) -> Figure:
         except Unable as reason:
             refused.append(f"{name} has no answer: {reason}")
         else:
-            return Figure(epsilon, name, "; ".join(refused))
+            return EpsilonBound(epsilon, name, "; ".join(refused))
     raise AssertionError("known participation and exact always answer")
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import epsilon_bound
 from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -32,7 +32,7 @@ class Budget:
 
     def cost(self, events: Sequence[Event]) -> float:
         """ε of these events together, by the tightest accountant proved for them."""
-        return figure(events, self.delta, self.unit, self.neighbours).epsilon
+        return epsilon_bound(events, self.delta, self.unit, self.neighbours).epsilon
 
     def noise_factor(self, events: Sequence[Event], rounds: int) -> float:
         """How many times the noise `rounds` such rounds need to stay within the budget, if all take part.

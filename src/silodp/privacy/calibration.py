@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from silodp.errors import InputError
-from silodp.privacy.accountants import Accountant, Figure, as_dict, figure, figures, refuse_delta
+from silodp.privacy.accountants import (
+    Accountant,
+    EpsilonBound,
+    as_dict,
+    epsilon_bound,
+    epsilon_bounds,
+    refuse_delta,
+)
 from silodp.privacy.events import Event, Neighbours, Participation, Unit, bounds_moved
 from silodp.privacy.gaussian import gaussian_mu
 
@@ -60,9 +67,9 @@ class Setting:
             for number in range(1, rounds + 1)
         ]
 
-    def figures(self, noise_multiplier: float, rounds: int) -> dict[tuple[Unit, Neighbours], Figure]:
+    def figures(self, noise_multiplier: float, rounds: int) -> dict[tuple[Unit, Neighbours], EpsilonBound]:
         """ε of so many rounds by unit and neighbouring relation, hospital first."""
-        return figures(self.events(noise_multiplier, rounds), self.delta, self.accountant)
+        return epsilon_bounds(self.events(noise_multiplier, rounds), self.delta, self.accountant)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class Answer:
     setting: Setting
     noise_multiplier: float
     rounds: int
-    figures: dict[tuple[Unit, Neighbours], Figure]
+    figures: dict[tuple[Unit, Neighbours], EpsilonBound]
 
     @property
     def noise_multipliers(self) -> dict[Unit, float]:
@@ -171,7 +178,7 @@ def affordable_rounds(target: Target, setting: Setting, noise_multiplier: float)
 
 def _within(target: Target, setting: Setting, noise_multiplier: float, rounds: int) -> bool:
     events = setting.events(noise_multiplier, rounds)
-    found = figure(events, setting.delta, target.unit, target.neighbours, setting.accountant)
+    found = epsilon_bound(events, setting.delta, target.unit, target.neighbours, setting.accountant)
     return found.epsilon <= target.epsilon * (1 + 1e-9)
 
 

@@ -66,13 +66,9 @@ def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
     ((participation, rate),) = draws
     if rate >= 1:
         participation, rate = "all", 1.0
-    of_hospital: dict[int, float] = defaultdict(float)
-    of_part: dict[int, float] = defaultdict(float)
-    for event in events:
-        of_hospital[event.round] += event.hospital_mu**2
-        of_part[event.round] += event.part_mu**2
-    hospital = Exposure(_counted(of_hospital.values()), rate, participation)
-    part = replace(hospital, squares=_counted(of_part.values()), hospital=hospital)
+    hospital = Exposure(_squares((event.round, event.hospital_mu) for event in events), rate, participation)
+    of_part = _squares((event.round, event.part_mu) for event in events)
+    part = replace(hospital, squares=of_part, hospital=hospital)
     undivided = part.squares == hospital.squares or any(event.part == "image" for event in events)
     return {"hospital": hospital, "intermediary": hospital if undivided or withdrawn(events) else part}
 
@@ -92,6 +88,12 @@ def withdrawn(events: Iterable[Event]) -> str:
     )
 
 
-def _counted(squares: Iterable[float]) -> tuple[tuple[float, int], ...]:
-    """Equal ones together; to twelve digits, so that a difference in the last bit makes no other kind."""
-    return tuple(sorted(Counter(float(f"{square:.12g}") for square in squares).items()))
+def _squares(releases: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
+    """From the round and the μ of each release: (μ² of a round, how many rounds have it), in growing order.
+
+    To twelve digits, so that rounds which differ in the last bit are alike.
+    """
+    by_round: dict[int, float] = defaultdict(float)
+    for number, mu in releases:
+        by_round[number] += mu**2
+    return tuple(sorted(Counter(float(f"{square:.12g}") for square in by_round.values()).items()))
