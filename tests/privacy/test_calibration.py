@@ -103,10 +103,6 @@ def test_impossible_noise_is_refused(z: float) -> None:
 def test_impossible_rounds_are_refused(rounds: int) -> None:
     with pytest.raises(InputError, match="rounds = "):
         Setting(0.1).figures(1.0, rounds)
-
-
-@pytest.mark.parametrize("rounds", [0, -5])
-def test_noise_for_impossible_rounds_is_refused(rounds: int) -> None:
     with pytest.raises(InputError, match="rounds = "):
         noise_for(Target(10.0), Setting(0.1), rounds)
 
