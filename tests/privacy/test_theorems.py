@@ -421,8 +421,6 @@ def test_drift_of_a_simulated_quadratic(rate: float, curvatures: tuple[float, ..
         assert abs(means[t - 1] - exact) < 4 * errors[t - 1]
         bounds = variance(rate, high, low, t, std, batch, d)
         assert bounds.regime == regime
-        assert bounds.lower <= exact * (1 + 1e-12)
-        assert exact <= bounds.upper * (1 + 1e-12)
         assert bounds.lower - 4 * errors[t - 1] <= means[t - 1] <= bounds.upper + 4 * errors[t - 1]
 
 

@@ -1,7 +1,6 @@
 """Classification: against the rank formula, scipy, and tables filled in by hand."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -21,13 +20,6 @@ def binary(scores: list[float]) -> Tensor:
 def picks(classes: list[int], count: int) -> Tensor:
     """Logits whose largest is the given class."""
     return torch.nn.functional.one_hot(torch.tensor(classes), count) * 3.0
-
-
-@pytest.fixture
-def _no_warnings() -> object:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def test_it_is_found_by_name() -> None:
@@ -91,7 +83,7 @@ BY_HAND: dict[str, tuple[list[int], list[int], int, dict[str, float]]] = {
 """True classes, predicted classes, their number, and metrics."""
 
 
-@pytest.mark.usefixtures("_no_warnings")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", BY_HAND)
 def test_metrics_by_hand(case: str) -> None:
     labels, predicted, classes, expected = BY_HAND[case]
@@ -100,7 +92,7 @@ def test_metrics_by_hand(case: str) -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.usefixtures("_no_warnings")
+@pytest.mark.filterwarnings("error")
 @settings(max_examples=50, deadline=None)
 @given(
     classes=st.integers(3, 6),
