@@ -12,7 +12,7 @@ from torch import nn
 
 from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import CARRIED, begin_with, carried_starts, read_start, write_start
 from silodp.report.page import compose
 from silodp.report.reading import read_runs

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import succeed
 
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import read_start
 from silodp.pretraining.recipe import Recipe, pretrain
 
