@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d
+
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.synthetic import random_stream
 from silodp.pretraining.kinds import Generated, draw_images, generated
 from silodp.pretraining.randomise import randomise
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from silodp.cohorts.cohort import Cohort, Examples
 
 STREAM = 5  # random stream, different from those of the generators
 BEYOND = 1.25  # factor by which the zoom may leave the range that starts are trained on
@@ -34,8 +33,6 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
     All hospitals share one contrast, zoom and habit of annotation, drawn from `seed` and partly beyond what
     starts are trained on, so that there is something to learn that is the same for all.
     """
-    from silodp.cohorts.cohort import Cohort, HospitalData
-
     kind = generated(name)
     patients = [[math.ceil(count / SCAN) for count in (size, FOR_TEST, FOR_TEST)] for size in sizes]
     images, masks = draw_images(
@@ -56,10 +53,6 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
 
 
 def _examples(images: Tensor, targets: Tensor) -> Examples:
-    import torch
-
-    from silodp.cohorts.cohort import Examples
-
     return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SCAN)
 
 
@@ -67,8 +60,6 @@ def _shift_domain(
     images: Tensor, masks: Tensor, kind: Generated, size: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Applies one scanner and one habit of annotation to (n, 1, s, s) uint8 images and masks."""
-    import torch
-
     rng, usual = random_stream(seed, STREAM), kind.style
     low, high = usual.zoom
     zoom = math.exp(rng.uniform(math.log(low / BEYOND), math.log(high * BEYOND)))
@@ -107,8 +98,6 @@ def _overlook(masks: Tensor, share: float) -> Tensor:
 
 def _redraw(masks: Tensor, pixels: float) -> Tensor:
     """Masks dilated by so many pixels, or eroded where negative."""
-    from torch.nn.functional import max_pool2d
-
     wide = 2 * round(abs(pixels)) + 1
     if pixels >= 0:
         return max_pool2d(masks, wide, 1, wide // 2)

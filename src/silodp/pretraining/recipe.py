@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_max_pool2d, binary_cross_entropy_with_logits
+
+from silodp.models import build_model
 from silodp.models.kinds import ModelSettings
 from silodp.models.resnet import ResNet
+from silodp.noise.streams import derive_seed, generator
 from silodp.pretraining.kinds import draw_images, generated
 from silodp.pretraining.randomise import randomise
 from silodp.tasks import Task, task_named
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
 
 OnStep = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
@@ -69,11 +71,6 @@ def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> tuple[nn.
         The network, on the CPU, in float32; and its metrics on held-out generated images, which are augmented
         like those it was trained on.
     """
-    import torch
-
-    from silodp.models import build_model
-    from silodp.noise.streams import generator
-
     kind, size = generated(recipe.kind), recipe.image_size
     task, outputs = task_named(kind.task), 1 if kind.task == "segmentation" else 2
     images, masks = draw_images(kind, recipe.images, size, recipe.seed, lambda *far: on_step("drawing", *far))
@@ -116,11 +113,6 @@ class Objective:
     """
 
     def __init__(self, network: nn.Module, task: Task, seed: int) -> None:
-        import torch
-        from torch import nn
-
-        from silodp.noise.streams import derive_seed
-
         self.network, self.task = network, task
         self.locator: nn.Conv2d | None = None
         if isinstance(network, ResNet):
@@ -137,8 +129,6 @@ class Objective:
 
     def outputs(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits of the task, and of the location if it is learnt; float32, in bfloat16 autocast on a GPU."""
-        import torch
-
         device = images.device.type
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
@@ -148,8 +138,6 @@ class Objective:
             return self.network.classify(maps).float(), self.locator(maps).float()
 
     def loss(self, images: Tensor, masks: Tensor) -> Tensor:
-        from torch.nn.functional import adaptive_max_pool2d, binary_cross_entropy_with_logits
-
         logits, located = self.outputs(images)
         loss = self.task.loss(logits, self.targets(masks))
         if located is None:

@@ -20,6 +20,7 @@ from silodp.local.parameters import FlatModel
 from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
+from silodp.runs.build import device_named
 from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
 from silodp.runs.folder import RunFolder
 from silodp.tasks import Task, task_named
@@ -45,8 +46,6 @@ def invert(
         settings: the target and the effort.
         on_progress: called with (view, steps done, steps in all).
     """
-    from silodp.runs.build import device_named
-
     settings, place = settings or AttackSettings(), device_named(device)
     cohort = load_cohort(experiment.cohort)
     task = task_named(experiment.task)
