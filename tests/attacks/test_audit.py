@@ -166,7 +166,7 @@ def test_missing_noise_is_caught_where_the_audit_says_it_would_and_only_there(
     intact = audit(settings(privacy__entropy=entropy))
     assert intact.hospital.verdict == intact.intermediary.verdict == "holds"
     own = settings(confidence=0.99, privacy__entropy=entropy)
-    factor = detectable(2 / 3, own.runs, own.confidence, chance=SURE)
+    factor = detectable(2 / 3, own.runs, own.confidence, power=SURE)
     assert factor is not None
     missing(factor, entropy, monkeypatch)
     found = audit(own)

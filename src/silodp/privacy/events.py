@@ -16,7 +16,7 @@ Unit = Literal["hospital", "intermediary"]
 Neighbours = Literal["add-or-remove", "replace-one"]
 
 Count = Annotated[int, Field(ge=1, le=10**9)]  # rounds, parts or steps; no run has more
-Number = Annotated[float, Field(ge=0, le=1e100)]  # a clip bound or a noise multiplier
+NonNegative = Annotated[float, Field(ge=0, le=1e100)]  # a clip bound or a noise multiplier
 
 UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
@@ -58,9 +58,9 @@ class Event:
     round: Count
     released: Literal["model update", "clip quantile", "median norm", "noise ratio"]
     protected: bool
-    noise_multiplier: Number
+    noise_multiplier: NonNegative
     contributions: Count
-    clip_bound: Number | None
+    clip_bound: NonNegative | None
     participation: Participation
     sampling_rate: Annotated[float, Field(gt=0, le=1)]
     neighbours: Literal["add-or-remove"] = "add-or-remove"
