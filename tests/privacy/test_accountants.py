@@ -72,7 +72,9 @@ def test_a_figure_is_amplified_only_where_hospitals_are_drawn_in_secret(accounta
 
 def test_unlike_rounds_compose_by_squares() -> None:
     # 1/1² + 1/2² + 1/0.5² = 5.25 for an intermediary; times v² for a hospital of two: 21.
-    seen = spent([event(1.0, 2), event(2.0, 2), event(0.5, 2)], 1e-3)
+    unlike = [event(1.0, 2), event(2.0, 2), event(0.5, 2)]
+    seen = spent(unlike, 1e-3)
+    assert spent(unlike[::-1], 1e-3).hospital == pytest.approx(seen.hospital)
     for epsilon, squares in ((seen.intermediary, 5.25), (seen.hospital, 21.0)):
         assert exact_delta(math.sqrt(squares), epsilon) == pytest.approx(1e-3, rel=1e-6)
     assert not seen.withdrawn
@@ -102,12 +104,6 @@ def test_a_fixed_fraction_that_keeps_states_gets_no_amplification(accountant: Ac
     for relation in NEIGHBOURS:
         assert kept["hospital", relation].accountant == "known participation"
     assert kept["hospital", "replace-one"].epsilon > fresh.epsilon
-
-
-def test_order_does_not_matter_and_four_at_two_are_one_at_one() -> None:
-    events = [event(1.0), event(2.0), event(0.5)]
-    assert spent(events, 0.01).hospital == pytest.approx(spent(events[::-1], 0.01).hospital)
-    assert spent([event(2.0)] * 4, 0.01).hospital == pytest.approx(spent([event(1.0)], 0.01).hospital)
 
 
 @settings(max_examples=25, deadline=None)
@@ -146,10 +142,6 @@ def test_unprotected_events_add_nothing_and_say_so() -> None:
 
 def test_nothing_released_costs_nothing() -> None:
     assert spent([], 0.1) == Epsilon(0.0, 0.0, UnitEpsilon(0.0, 0.0), "exact", covers_everything=True)
-
-
-def test_very_much_noise_costs_nothing_at_a_large_delta() -> None:
-    assert spent([event(1e4)], 0.1).hospital == 0.0
 
 
 @pytest.mark.parametrize(
