@@ -27,7 +27,7 @@ from silodp.intermediary import Ratio
 from silodp.local.jobs import batch_count, planned_steps
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import write_start
 from silodp.noise.lattice import sensitivity, spacing
 from silodp.noise.streams import NoiseSource, derive_seed

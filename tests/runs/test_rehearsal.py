@@ -8,7 +8,7 @@ from conftest import blob_cohort
 import silodp.pretraining.hospitals
 import silodp.runs.rehearsal
 from silodp import Experiment, InputError
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import write_start
 from silodp.runs.build import build
 from silodp.runs.rehearsal import Rehearsal, rehearse

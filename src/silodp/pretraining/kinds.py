@@ -7,10 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from silodp.cohorts.synthetic import Patient, random_stream
 from silodp.cohorts.synthetic_ct import draw_ct_with_bleed
@@ -19,9 +20,6 @@ from silodp.errors import InputError, did_you_mean
 from silodp.pretraining.clutter import clutter
 from silodp.pretraining.randomise import Style
 from silodp.pretraining.shapes import draw_shapes
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SLICES = 8  # of a generated patient, for starts: more patients teach more than more slices
 Drawn = tuple[NDArray[np.uint8], NDArray[np.uint8]]
@@ -134,8 +132,6 @@ def draw_images(
     Returns:
         Images and masks, both (n, 1, s, s) uint8 on the CPU.
     """
-    import torch
-
     size = min(256, max(32, round(image_size * kind.drawn_at / 96)))
     patients = -(-images // slices)
     drawings = []

@@ -14,7 +14,7 @@ from typing import Any
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.accountants import Accountant, EpsilonBound, as_dict, epsilon_bounds, spent
 from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
@@ -44,7 +44,7 @@ class Statement:
     delta: float
     rounds: int
     releases: int
-    figures: dict[tuple[Unit, Neighbours], Figure]
+    figures: dict[tuple[Unit, Neighbours], EpsilonBound]
     by_round: list[tuple[int, float, float]]
     unprotected: tuple[str, ...]
     redone: tuple[int, ...]
@@ -113,7 +113,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         delta=delta,
         rounds=rounds,
         releases=len(released),
-        figures=figures(events, delta, accountant),
+        figures=epsilon_bounds(events, delta, accountant),
         by_round=_along_the_way(events, delta, rounds, points),
         unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
         redone=_redone(events),

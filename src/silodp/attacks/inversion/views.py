@@ -32,14 +32,14 @@ class View:
     Attributes:
         name: short, as in attack.json.
         words: description.
-        own_network: whether it is of the experiment's own network, not of the easily inverted one.
+        model: the experiment's own network, or the easily inverted one.
         update: Δ as the attacker knows it, from the attacked batch.
         epsilon: for a hospital and for an intermediary, of this one round; infinite where nothing is added.
     """
 
     name: str
     words: str
-    own_network: bool
+    model: FlatModel
     update: Callable[[Examples], Tensor]
     epsilon: tuple[float, float] = (float("inf"), float("inf"))
 
@@ -56,23 +56,21 @@ def views_of(
     """The control, then the experiment's own network, then both under noise."""
     z = experiment.privacy.noise_multiplier
     views = [
-        View("control", "one batch, no noise, open network", False, partial(batch_step, easy, task)),
-        View("own network", "one batch, no noise", True, partial(batch_step, own, task)),
+        View("control", "one batch, no noise, open network", easy, partial(batch_step, easy, task)),
+        View("own network", "one batch, no noise", own, partial(batch_step, own, task)),
         View(
-            "whole hospital", "a hospital's local training, no noise", True,
+            "whole hospital", "a hospital's local training, no noise", own,
             partial(whole_hospital, experiment, own, data),
         ),
     ]  # fmt: skip
+    split = {"DP-FedAvg": (1, "one batch")}
+    if v > 1:
+        split["intermediaries"] = v, f"one batch in all {v} parts"
     for model, prefix, where in ((easy, "", "open network"), (own, "own ", "own network")) if z else ():
-        is_own, spent = model is own, gaussian_epsilon(1 / z, delta)
-        words = f"one batch, z = {z:g}, {where}"
-        seen = partial(noised_step, experiment, model, task, 1)
-        views.append(View(f"{prefix}DP-FedAvg", words, is_own, seen, (spent, spent)))
-        if v > 1:
-            words = f"one batch in all {v} parts, z = {z:g}, {where}"
-            seen = partial(noised_step, experiment, model, task, v)
-            epsilon = (gaussian_epsilon(v / z, delta), spent)
-            views.append(View(f"{prefix}intermediaries", words, is_own, seen, epsilon))
+        for name, (parts, batch) in split.items():
+            update = partial(noised_step, experiment, model, task, parts)
+            epsilon = gaussian_epsilon(parts / z, delta), gaussian_epsilon(1 / z, delta)
+            views.append(View(f"{prefix}{name}", f"{batch}, z = {z:g}, {where}", model, update, epsilon))
     return views
 
 
