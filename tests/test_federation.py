@@ -21,7 +21,7 @@ from silodp import Cohort, Experiment, resume, train
 from silodp.diagnostics import Unprotected
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.federation import Federation, State, build_mechanism
+from silodp.federation import Federation, State
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
 from silodp.local.jobs import batch_count, planned_steps
@@ -406,7 +406,7 @@ def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) ->
         }
     )
     sizes = [3, 9, 26]
-    local = build_mechanism(experiment, sizes).local
+    local = Mechanism.of(experiment, sizes).local
     assert local is not None
     for size in sizes:
         count = batch_count(size, 4)
@@ -421,7 +421,7 @@ def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) ->
     assert local.steps == max(planned_steps(size, experiment.local) for size in sizes)
     assert local.batch_size == 4
     assert local.passes == math.ceil(epochs)
-    assert build_mechanism(experiment.change(local__batch_size=2), [3, 3]).local.batch_size == 3  # type: ignore[union-attr]
+    assert Mechanism.of(experiment.change(local__batch_size=2), [3, 3]).local.batch_size == 3  # type: ignore[union-attr]
 
 
 def test_a_ledger_behind_its_metrics_is_not_resumed(

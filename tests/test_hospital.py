@@ -17,7 +17,6 @@ from silodp.hospital import Hospital
 from silodp.local.jobs import Job, Outcome, Sequential
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
-from silodp.local.sketch import signs
 from silodp.local.state import state_folder
 from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
@@ -39,7 +38,7 @@ def hospital(
     local = LocalSettings.of(**{"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
     data = data or blob_cohort().hospitals[0]
-    return Hospital(data, trainer, MECHANISM, signs(len(model), CPU), 0), model.values.clone()
+    return Hospital(data, trainer, MECHANISM, 0), model.values.clone()
 
 
 def plan(start: torch.Tensor, v: int, bound: float | None, number: int = 1, **more: object) -> RoundPlan:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from silodp.clipping import ClippingRule, FixedClipping, MedianClipping
 from silodp.diagnostics import Unprotected
-from silodp.local.sketch import signs, sketch
+from silodp.local.sketch import sketch
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
 from silodp.noise.lattice import sensitivity, spacing, to_lattice
@@ -302,9 +302,8 @@ def test_the_same_noise_gives_the_same_digest_and_other_noise_another() -> None:
 def test_xi_phi_and_cosines_are_the_papers() -> None:
     """Two intermediaries with known updates; the figures are worked out by hand."""
     updates = torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 2.0]])
-    fixed = signs(3, torch.device("cpu"))
     measured = Diagnostics(
-        updates.double().norm(dim=1), torch.stack([sketch(u, fixed) for u in updates]), torch.tensor(0.5)
+        updates.double().norm(dim=1), torch.stack([sketch(u) for u in updates]), torch.tensor(0.5)
     )
     total = updates[0] / 5 * 2 + updates[1]  # clipped at 2
     asked = plan(v=2, bound=2.0, size=3)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from silodp.intermediary import Ratio
 from silodp.local.clip import norm
-from silodp.local.sketch import cosines, signs, sketch
+from silodp.local.sketch import cosines, sketch
 from silodp.messages import Diagnostics
 
 
@@ -37,7 +37,7 @@ def measured(total: Tensor, diagnostics: Mapping[str, Diagnostics], noise_norm: 
         diagnostics: by hospital.
         noise_norm: ‖ζ‖, the norm of the noise on the mean.
     """
-    direction = sketch(total, signs(len(total), total.device))
+    direction = sketch(total)
     similarity = torch.cat([cosines(one.sketches, direction) for one in diagnostics.values()])
     norms = torch.cat([one.norms for one in diagnostics.values()])
     ratio = Ratio(noise_norm, float(norms.sum()), float(norm(total)))

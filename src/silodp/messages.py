@@ -49,6 +49,12 @@ class RoundPlan:
     events: tuple[Event, ...] = ()
     model: str = ""
 
+    @property
+    def bound(self) -> float:
+        """C, of a plan whose updates are clipped: by then the norms have given it, where they do."""
+        assert self.clip_bound is not None
+        return self.clip_bound
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole plan, by which a contribution names the plan that it answers."""
