@@ -56,7 +56,8 @@ class FlatModel:
         self.gradient_views = list(_pieces(self.gradients, self.trainable))
         for parameter, gradient in zip(self.trainable, self.gradient_views, strict=True):
             parameter.grad = gradient
-        self._frozen = _flattened([p for p in module.parameters() if not p.requires_grad], device)
+        self._frozen_parameters = [p for p in module.parameters() if not p.requires_grad]
+        self._frozen = _flattened(self._frozen_parameters, device)
         self._frozen_start = self._frozen.clone()
 
     def __len__(self) -> int:
@@ -80,12 +81,14 @@ class FlatModel:
 
     def named_tensors(self, values: Tensor) -> dict[str, Tensor]:
         """(d,) `values` as named tensors of the model's shapes, for files: copies, on the CPU."""
-        named = dict(self.module.named_parameters())
-        trainable = {name: p for name, p in named.items() if p.requires_grad}
-        frozen = {name: p for name, p in named.items() if not p.requires_grad}
-        found = dict(zip(trainable, _pieces(values, list(trainable.values())), strict=True))
-        found |= dict(zip(frozen, _pieces(self._frozen_start, list(frozen.values())), strict=True))
-        return {name: found[name].contiguous().cpu().clone() for name in named}
+        trained, frozen = (
+            _pieces(values, self.trainable),
+            _pieces(self._frozen_start, self._frozen_parameters),
+        )
+        return {
+            name: next(trained if parameter.requires_grad else frozen).contiguous().cpu().clone()
+            for name, parameter in self.module.named_parameters()
+        }
 
 
 def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tensor:

@@ -22,12 +22,11 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts.cohort import Examples
-from silodp.local.augmentation import move
 from silodp.local.jobs import Job, Outcome, Sequential, draw_job
 from silodp.local.parameters import shaped
 from silodp.local.recorded import Function, recorded
 from silodp.local.stacked_layers import ByChannels
-from silodp.local.trainer import LocalTrainer, network_input
+from silodp.local.trainer import LocalTrainer, network_batch
 
 WIDTH = 16
 """Intermediaries in one step. With more, activations fall out of the cache and it is slower."""
@@ -174,12 +173,9 @@ def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
         every = [group[0].examples[torch.cat([job.batches[step] for job in group])]]
     else:
         every = [job.examples[job.batches[step]] for job in group]
-    images = network_input(torch.cat([one.images for one in every]))
-    targets = torch.cat([one.targets for one in every])
-    if group[0].moves:
-        masks = targets.float() if targets.ndim == 4 else None
-        images, moved = move(images, masks, torch.cat([job.moves[step] for job in group]))
-        targets = targets if moved is None else moved
+    images, targets = torch.cat([one.images for one in every]), torch.cat([one.targets for one in every])
+    moves = torch.cat([job.moves[step] for job in group]) if group[0].moves else None
+    images, targets = network_batch(images, targets, moves)
     images = images.reshape(len(group), -1, *images.shape[1:]).permute(1, 3, 4, 0, 2).contiguous()
     return images.permute(3, 0, 4, 1, 2), targets.reshape(len(group), -1, *targets.shape[1:])
 

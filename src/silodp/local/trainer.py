@@ -30,6 +30,21 @@ def network_input(images: Tensor) -> Tensor:
     return scaled.contiguous(memory_format=torch.channels_last)
 
 
+def network_batch(images: Tensor, targets: Tensor, moves: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Converts a batch to what the network and its loss take, augmented where there are `moves`.
+
+    Args:
+        images: (n, c, h, w).
+        targets: (n, m, h, w) masks, which move with their images and are then float32; or (n,) classes.
+        moves: (n, 4), see `draw_moves`.
+    """
+    images = network_input(images)
+    if moves is None:
+        return images, targets
+    images, masks = move(images, targets.float() if targets.ndim == 4 else None, moves)
+    return images, targets if masks is None else masks
+
+
 @dataclass
 class LocalTrainer:
     """Trains and evaluates on one device with one resident model.
@@ -116,12 +131,7 @@ class LocalTrainer:
         Returns:
             () loss before the step, on the device.
         """
-        images, targets = network_input(batch.images), batch.targets
-        if moves is not None:
-            masks = targets.float() if targets.ndim == 4 else None
-            images, moved = move(images, masks, moves)
-            targets = targets if moved is None else moved
-        loss = (fill or self._fill)(images, targets)
+        loss = (fill or self._fill)(*network_batch(batch.images, batch.targets, moves))
         self.settings.step(self.model.values, self.model.gradients, state)
         return loss
 
