@@ -1,4 +1,7 @@
-"""Which settings of an experiment go together."""
+"""Which settings of an experiment go together.
+
+`Experiment` calls it whenever one is built, so a contradiction is refused before anything is read or spent.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,7 @@ def refuse_incompatible(experiment: Experiment) -> None:
 
 
 def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
+    """Raises ValueError for the first demand that is not met; `because` is the setting that makes them."""
     for setting, value, fits, instead, why in demands:
         if not fits:
             raise ValueError(f"{setting} = {value} with {because}: {why}; set {setting}={instead}")
@@ -84,13 +88,7 @@ def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
             "the budget gives it; leave one of them out"
         )
     return (
-        (
-            "intermediaries.rule",
-            parts.rule,
-            parts.asked is not None,
-            "fixed",
-            circular,
-        ),
+        ("intermediaries.rule", parts.rule, parts.asked is not None, "fixed", circular),
         ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
     )
 

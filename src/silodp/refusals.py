@@ -94,6 +94,12 @@ def choices_of(annotation: Any) -> list[Any]:
 
 
 def _allowed(annotation: Any, metadata: Sequence[Any]) -> str:
+    """Words for the values of a type that fit its constraints; unions and lists by their parts.
+
+    Args:
+        annotation: of a field, or of a part of one.
+        metadata: its constraints, as pydantic gives them beside the annotation.
+    """
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _allowed(parts[0], _flat(parts[1:]))
@@ -112,12 +118,14 @@ def _allowed(annotation: Any, metadata: Sequence[Any]) -> str:
 
 
 def _flat(metadata: Sequence[Any]) -> list[Any]:
+    """Constraints one by one: those that stand in a `Field(…)` within an annotation are taken out of it."""
     return [
         one for given in metadata for one in (given.metadata if isinstance(given, FieldInfo) else [given])
     ]
 
 
 def _range(metadata: Sequence[Any]) -> str:
+    """The limits of a number as words that follow "a number"; empty where there are none."""
     bounds = {name: found for one in metadata for name in ("gt", "ge", "lt", "le")
               if (found := getattr(one, name, None)) is not None}  # fmt: skip
     if {"ge", "le"} <= bounds.keys():

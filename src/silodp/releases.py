@@ -1,6 +1,7 @@
 """What a round releases, as events: known from settings and public sizes before anyone trains.
 
-The mechanism carries it out. Privacy statements and budgets need no more than this, and no PyTorch.
+The mechanism carries it out. Privacy statements and budgets need no more than this, and no PyTorch. Every
+event counts for two units: its noise multiplier z is that of one intermediary, and z/v that of the hospital.
 """
 
 from __future__ import annotations
