@@ -45,6 +45,7 @@ class Stacked:
         self._lanes: dict[int, _Lanes] = {}
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Yields outcomes in the order of the jobs, (k, d) for k ≤ `WIDTH` that were stacked."""
         for form, alike in groupby(jobs, _form):
             while group := list(islice(alike, WIDTH)):
                 if form is None or len(group) == 1:
@@ -53,6 +54,10 @@ class Stacked:
                     yield from self._together(group)
 
     def _together(self, group: list[Job]) -> Iterator[Outcome]:
+        """Yields the one outcome of a group, or each job's own where the group fails.
+
+        A group that fails has changed no state, so its jobs can be run again.
+        """
         try:
             values, losses = self.train(group)
         except Exception:  # one of them failed, or memory was short: train each by itself
@@ -92,6 +97,10 @@ class Stacked:
         return lanes.rows(lanes.values), total / len(first.batches)
 
     def _step(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> Tensor:
+        """Takes one step in every lane, changing the lanes in place; returns the (W,) losses before it.
+
+        The forward and backward pass are recorded when a batch of this form comes for the first time.
+        """
         form = images.shape, targets.shape, targets.dtype
         if form not in lanes.differentiated:
             function = partial(self._differentiated, lanes)
@@ -102,7 +111,13 @@ class Stacked:
         return losses
 
     def _differentiated(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """(W,) losses, and the gradient of each stacked parameter."""
+        """(W,) losses, and the gradient of each stacked parameter, (W, …) each; leaves the lanes as they are.
+
+        Args:
+            lanes: whose parameters the network takes in place of its own.
+            images: (W, n, c, h, w).
+            targets: (W, n, …).
+        """
         module, task = self._trainer.model.module, self._trainer.task
 
         def loss(parameters: dict[str, Tensor], images: Tensor, targets: Tensor) -> Tensor:

@@ -50,7 +50,15 @@ class LocalTrainer:
     """Trains and evaluates on one device with one resident model.
 
     On a GPU it computes in bfloat16 where autocast allows; nothing waits for the device in a step. With
-    `sample_level` each step is DP-SGD, in single precision.
+    `sample_level` each step is DP-SGD, in single precision. Memory: the model's vectors and one optimizer
+    state, which every job overwrites.
+
+    Attributes:
+        model: the network and its flat vectors; they are where `device` says.
+        task: its loss and metrics.
+        settings: the local optimizer, and how long it runs on what batches.
+        sample_level: DP-SGD in place of plain gradients.
+        evaluation: what the network sees at a time when it predicts.
     """
 
     model: FlatModel
@@ -60,6 +68,7 @@ class LocalTrainer:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
+        """Allocates the resident optimizer state, and hooks GroupNorm where it would crash PyTorch."""
         self.device = self.model.values.device
         self._mixes: bool | None = None
         for layer in self.model.module.modules():
@@ -80,6 +89,8 @@ class LocalTrainer:
 
     def train(self, job: Job) -> Tensor:
         """Runs a job, changing its state in place; the result is left in `model.values`.
+
+        What is drawn on the way, dropout and the noise of DP-SGD, follows from the job's seed alone.
 
         Returns:
             () mean loss, on the device.
@@ -111,6 +122,7 @@ class LocalTrainer:
         torch.default_generator.manual_seed(seed)
 
     def _gradients(self, seed: int) -> AbstractContextManager[Fill]:
+        """Yields what computes a step's gradient: backpropagation, or DP-SGD with noise from `seed`."""
         if self.sample_level is None:
             return nullcontext(self._fill)
         return self.sample_level.gradients(self.model, self.task.image_losses, seed)
@@ -136,6 +148,7 @@ class LocalTrainer:
         return loss
 
     def _fill(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Backpropagation into `model.gradients`, overwriting them; returns the () loss."""
         loss = self.task.loss(self.forward(images), targets)
         # Faster than `backward`, which zeroes the gradients and then adds to each.
         found = torch.autograd.grad(loss, self.model.trainable, materialize_grads=True)
