@@ -55,15 +55,9 @@ def refuse_incompatible(experiment: Experiment) -> None:
         _refuse("budget.sets_noise = true", _of_noise_by_budget(experiment))
     if privacy.noise == "shared":
         _refuse("privacy.noise = shared", _of_shared_noise(experiment))
-    if experiment.cohort.task not in (None, task.name):
-        raise ValueError(
-            f"task = {task.name} with cohort.kind = {experiment.cohort.kind}: "
-            f"set task={experiment.cohort.task}"
-        )
-    if experiment.model.task not in (None, task.name):
-        raise ValueError(
-            f"model.kind = {experiment.model.kind} with task = {task.name}: set task={experiment.model.task}"
-        )
+    for section, own in (("cohort", experiment.cohort), ("model", experiment.model)):
+        if own.task not in (None, task.name):
+            raise ValueError(f"task = {task.name} with {section}.kind = {own.kind}: set task={own.task}")
     if experiment.cohort.classes is not None and task.target == "mask":
         raise ValueError(
             f"cohort.classes = {experiment.cohort.classes} with task = {task.name}: its images have masks; "

@@ -33,9 +33,8 @@ class ByChannels(TorchFunctionMode):
 class _Layer(torch.autograd.Function):
     """A layer with its own batching rule; autograd differentiates the batched call.
 
-    A subclass's `vmap` gets W as `info.batch_size`; as `dims` the dimension of the lanes in each argument, None
-    where it has none; and the arguments, those by name as a dict. It returns the result and the dimension of
-    the lanes in it.
+    A subclass's `vmap` gets W as `info.batch_size`; as `dims` each argument's dimension of lanes, None where
+    it has none; and the arguments, those by name as a dict. It returns the result and its dimension of lanes.
 
     Attributes:
         call: PyTorch's function, for a call outside of vmap.
