@@ -185,24 +185,6 @@ def test_asked_twice_a_hospital_gives_the_same_share(shared: Experiment, cohort:
     assert not torch.equal(later.numbers, first[0].numbers)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"participation": {"rule": "poisson", "rate": 0.5}}, "participation.rule = poisson with"),
-        ({"clipping": {"rule": "median"}}, "clipping.rule = median with privacy.noise = shared"),
-        ({"intermediaries": {"rule": "adaptive"}}, "intermediaries.rule = adaptive with"),
-        ({"diagnostics": True}, "diagnostics = true with privacy.noise = shared"),
-        ({"privacy": {"noise": "shared", "noise_multiplier": 0.0}}, "there is nothing to share"),
-        ({"privacy": {"may_stay_away": 1}}, "privacy.may_stay_away = 1 with privacy.noise = central"),
-        ({"privacy": {"noise": "shared", "level": "sample"}}, "privacy.level = sample with privacy.noise"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_shared_is_refused(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Experiment(**{"privacy": {"noise": "shared"}, **changes})
-    assert words in str(caught.value)
-
-
 def test_at_least_one_hospital_must_be_required(shared: Experiment) -> None:
     with pytest.raises(InputError, match=r"privacy\.may_stay_away = 3: 3 hospitals train; set it"):
         build(shared.change(privacy__may_stay_away=3), cohort=blob_cohort(3), device="cpu")
