@@ -241,7 +241,7 @@ def test_the_authors_rules_bypass_the_mechanism_and_the_ledger_says_so(
     assert any(not event["protected"] for event in events)
 
 
-# The brake.
+# The budget check.
 
 
 def rounds_within(epsilon: float, z: float, v: int, delta: float = 0.1) -> int:
@@ -350,8 +350,7 @@ def test_with_fresh_noise_a_redone_round_is_paid_for_again(
 def test_a_redone_round_with_other_noise_is_neither_used_nor_written_if_it_overspends(
     limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brake expects the same noise again; if it comes out differently, the door stays shut."""
-
+    """The budget check expects the same noise again; another release would cost more than there is."""
     last = rounds_within(1.5, 4.0, 2)
     killed_run(limited, last, cohort=cohort, out=tmp_path / "run")
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
