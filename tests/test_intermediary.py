@@ -15,10 +15,7 @@ ESTIMATING = ("adaptive", "initial", "stable", "progressive")
 
 
 def rule(name: str, count: int = 1) -> IntermediaryRule:
-    settings = {"rule": name} | ({} if name == "closed-form" else {"count": count})
-    found = IntermediaryRule.chosen(settings)
-    assert isinstance(found, IntermediaryRule)
-    return found
+    return IntermediaryRule.of(rule=name, **({} if name == "closed-form" else {"count": count}))
 
 
 def measured(lambda_: float) -> Ratio:

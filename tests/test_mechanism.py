@@ -24,7 +24,7 @@ ALL = Everyone()
 
 
 def mechanism_of(z: float, rule: str = "fixed", hospitals: float = 3, **clipping: float) -> Mechanism:
-    return Mechanism(z, ClippingRule.chosen({"rule": rule} | clipping), ALL, hospitals)
+    return Mechanism(z, ClippingRule.of(rule=rule, **clipping), ALL, hospitals)
 
 
 def plan(v: int = 2, bound: float = 1.0, size: int = SIZE) -> RoundPlan:

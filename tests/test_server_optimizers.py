@@ -25,7 +25,7 @@ law = settings(max_examples=40, deadline=None)
 def run(
     history: np.ndarray, noise_std: float = 0.0, mean_reach: float = 1.0, **settings: object
 ) -> np.ndarray:
-    optimizer = ServerRule.chosen(settings).make()
+    optimizer = ServerRule.of(**settings).make()
     parameters = torch.ones(SIZE, dtype=torch.float64)
     state = optimizer.init(parameters)
     for mean in history:
