@@ -53,13 +53,9 @@ def test_cosines_of_many_rows() -> None:
     assert seen.tolist() == pytest.approx([truth, 1, -1], abs=5 / math.sqrt(BUCKETS))
 
 
-def test_sketches_add_up_like_vectors() -> None:
-    first, second = pair(LARGE, 4)
-    torch.testing.assert_close(sketch(first + second), sketch(first) + sketch(second), atol=1e-3, rtol=1e-4)
-
-
 def test_signs_are_fixed_and_balanced() -> None:
     fixed = signs(LARGE, CPU)
+    signs.cache_clear()  # as in another process
     assert torch.equal(fixed, signs(LARGE, CPU))
     assert torch.equal(fixed.abs(), torch.ones(LARGE))
     assert abs(float(fixed.mean())) < 5 / math.sqrt(LARGE)
