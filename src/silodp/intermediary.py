@@ -88,14 +88,16 @@ class IntermediaryRule(Rule):
         return None
 
     def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
-        """v of round one, before any cap.
+        """v of round one, before any cap: the one that is asked for, unless a rule computes it.
 
         Args:
             noise_multiplier: z.
             parameters: d, the number of trainable parameters.
             hospitals: N, the expected number of hospitals in a round.
         """
-        raise NotImplementedError
+        if self.asked is None:
+            raise NotImplementedError
+        return self.asked
 
     def settled_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
         """The v that a run is expected to settle at, before any cap: for estimates before it starts."""
@@ -132,9 +134,6 @@ class FixedCount(IntermediaryRule):
     def asked(self) -> int:
         return self.count
 
-    def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
-        return self.count
-
 
 class ClosedForm(IntermediaryRule):
     """v = √(z·√d/N), the fixed point of the adaptive rule if C is the median norm. Needs no data."""
@@ -158,9 +157,6 @@ class Adaptive(IntermediaryRule):
 
     @property
     def asked(self) -> int:
-        return self.count
-
-    def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
         return self.count
 
     def settled_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
