@@ -205,20 +205,24 @@ class Experiment(Settings):
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         if simulated is not None:
             cohort.setdefault("partition", "equal" if simulated else "given")
-        changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads, "format": RUN_FORMAT}
-        if self.privacy.delta is None:
-            changes["privacy.delta"] = delta_by_rule(members)
+        delta = self.privacy.delta or delta_by_rule(members)
+        changes = {
+            "cohort": cohort,
+            "threads": self.threads or threads,
+            "format": RUN_FORMAT,
+            "privacy.delta": delta,
+            "server.learning_rate": self.server.learning_rate
+            or self.server.usual_rate(private=self.is_private),
+        }
         if self.privacy.level == "sample":
             changes["privacy.sample_clip_bound"] = self.privacy.gradient_bound
             changes["privacy.image_delta"] = self.privacy.image_delta or delta_by_rule(images)
-        if self.budget is not None and self.budget.delta is None:
-            changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
-        if self.server.learning_rate is None:
-            changes["server.learning_rate"] = self.server.usual_rate(private=self.is_private)
-        if self.budget is not None and self.budget.sets_noise:
-            delta = self.budget.delta or self.privacy.delta or changes["privacy.delta"]
-            changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
-            changes["budget.sets_noise"] = False  # a resumed run keeps its noise, with more rounds as well
+        if self.budget is not None:
+            delta = self.budget.delta or delta
+            changes["budget.delta"] = delta
+            if self.budget.sets_noise:
+                changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
+                changes["budget.sets_noise"] = False  # a resumed run keeps its noise, with more rounds too
         tree = self.model_dump(exclude_none=True)
         return ResolvedExperiment.build(tree, changes)
 
