@@ -21,7 +21,6 @@ from silodp import (
     resume,
     train,
 )
-from silodp.engines.in_process import InProcess
 from silodp.experiment import RULES
 from silodp.intermediary import Ratio
 from silodp.participation import Poisson
@@ -177,19 +176,6 @@ def test_an_own_server_rule_by_name(experiment: Experiment, cohort: Cohort, tmp_
     moved = torch.cat([p.detach().permute(0, 2, 3, 1).flatten() if p.ndim == 4 else p.detach().flatten()
                        for p in result.model.parameters()]) - start  # fmt: skip
     assert float(moved.abs().max()) == pytest.approx(0.01, rel=1e-4)
-
-
-def test_an_own_engine_is_asked(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
-    asked = []
-
-    class Noting(InProcess):
-        def train(self, plan: Any, names: Any, *, diagnose: bool = False) -> Any:
-            asked.append((plan.round, tuple(names)))
-            return super().train(plan, names, diagnose=diagnose)
-
-    train(experiment.change(rounds=2), cohort=cohort, engine=Noting, out=tmp_path / "run", device="cpu")
-    everyone = tuple(hospital.name for hospital in cohort.hospitals)
-    assert asked == [(1, everyone), (2, everyone)]
 
 
 def test_two_rules_cannot_share_a_name() -> None:
