@@ -206,13 +206,13 @@ class Experiment(Settings):
         if simulated is not None:
             cohort.setdefault("partition", "equal" if simulated else "given")
         delta = self.privacy.delta or delta_by_rule(members)
+        rate = self.server.learning_rate or self.server.usual_rate(private=self.is_private)
         changes = {
             "cohort": cohort,
             "threads": self.threads or threads,
             "format": RUN_FORMAT,
             "privacy.delta": delta,
-            "server.learning_rate": self.server.learning_rate
-            or self.server.usual_rate(private=self.is_private),
+            "server.learning_rate": rate,
         }
         if self.privacy.level == "sample":
             changes["privacy.sample_clip_bound"] = self.privacy.gradient_bound
