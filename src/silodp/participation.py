@@ -82,7 +82,8 @@ class Everyone(ParticipationRule):
 class Poisson(ParticipationRule):
     """Each member takes part independently with probability `rate`, exactly.
 
-    It amplifies a hospital's privacy; an intermediary's less, since its siblings may show that it was drawn.
+    Drawing amplifies a hospital's privacy, but not an intermediary's as if that were drawn by itself: its
+    siblings in the same sum may show that it was.
     """
 
     rule: Literal["poisson"] = "poisson"
