@@ -64,7 +64,7 @@ def plan(
     ratio = signal_over_noise(epsilon, delta, hospitals, count)
     say(_worth(ratio, hospitals))
     if out is not None:
-        out.write_text(experiment.said(), encoding="utf-8")
+        out.write_text(experiment.to_toml(defaults=False), encoding="utf-8")
         say(f"{out}: set its cohort, then `silodp run {out}`; its budget ends it at ε = {epsilon:g}")
 
 

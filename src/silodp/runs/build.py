@@ -21,14 +21,14 @@ from silodp.engines.workers import Workers, workers_for
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts, facts_of
-from silodp.federation import build_federation, build_mechanism
+from silodp.federation import build_federation
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
 from silodp.local.executors import executor_named
 from silodp.local.parameters import FlatModel
-from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer
+from silodp.mechanism import Mechanism
 from silodp.models.start import read_start
 from silodp.runs.fitting import (
     network_of_facts,
@@ -162,7 +162,7 @@ def derive(
         network = network_of_facts(resolved, facts)
     flat = FlatModel(network, place)
     resolved = _with_bound(resolved, len(flat), len(members))
-    mechanism = build_mechanism(resolved, [one.train for one in members])
+    mechanism = Mechanism.of(resolved, [one.train for one in members])
     return Public(resolved, tuple(facts), task_named(resolved.task), flat, mechanism)
 
 
@@ -184,13 +184,11 @@ def build_hospitals(
     public: Public, trainer: LocalTrainer, hospitals: Sequence[HospitalData]
 ) -> list[Hospital]:
     """Builds hospitals in this process; they share the trainer's network."""
-    fixed, seed = signs(len(public.model), trainer.device), public.experiment.seed
+    seed = public.experiment.seed
     noise_seed = seed if public.experiment.privacy.reproducible else None
     some = hospitals[0].train[:2].to(trainer.device)
     executor = executor_named(public.experiment.executor, trainer, some)
-    return [
-        Hospital(data, trainer, public.mechanism, fixed, seed, noise_seed, executor) for data in hospitals
-    ]
+    return [Hospital(data, trainer, public.mechanism, seed, noise_seed, executor) for data in hospitals]
 
 
 def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:

@@ -18,7 +18,7 @@ from silodp.privacy.accountants import Accountant, EpsilonBound, as_dict, epsilo
 from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
-from silodp.releases import build_budget, releases_of
+from silodp.releases import Releases, build_budget
 from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.record import epsilon_record, not_covered, start_record
@@ -188,7 +188,7 @@ def _problems(
         reached = max(reached, event.round)
     if reached > experiment.rounds:
         problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    releases = releases_of(experiment, sizes or [2] * experiment.members)
+    releases = Releases.of(experiment, sizes or [2] * experiment.members)
     for number, found in _by_round(events).items():
         measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.experiment import Experiment
-from silodp.federation import build_mechanism
 from silodp.local.clip import norm
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import network_input
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, RoundPlan
 from silodp.noise.streams import seeded_noise
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -111,7 +111,7 @@ def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
         clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"}, privacy__noise="central",
         privacy__may_stay_away=0,
     )  # fmt: skip
-    mechanism = build_mechanism(private, [len(update)])
+    mechanism = Mechanism.of(private, [len(update)])
     plan = RoundPlan(1, update, v, bound)
     noise = seeded_noise(experiment.seed, 1)
     numbers, _ = mechanism.encode(plan, (update.clone() for _ in range(v)))
