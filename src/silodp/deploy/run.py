@@ -236,7 +236,7 @@ def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
     )
-    return ServerParts(public, engine, federation)
+    return ServerParts(**vars(public), engine=engine, federation=federation)
 
 
 def _finish(engine: RemoteEngine, coordinator: Coordinator, folder: Path) -> None:

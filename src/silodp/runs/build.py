@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -31,7 +32,7 @@ from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer
 from silodp.models.start import read_start
 from silodp.runs.fitting import (
-    network_of_facts,
+    network_for,
     outputs_of_facts,
     refuse_misfit,
     refuse_other_kinds,
@@ -95,9 +96,7 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     """
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
-    with threads(
-        experiment.threads
-    ):  # with another number, PyTorch would start threads that are not used again
+    with threads(experiment.threads):  # with others, PyTorch would start threads that are not used again
         return _build(experiment, own)
 
 
@@ -130,7 +129,7 @@ def _build(experiment: Experiment, own: Own) -> Parts:
         public.experiment, public.facts, engine, public.mechanism, public.model.identity,
         own.get("server_optimizer"),
     )  # fmt: skip
-    return Parts(public, engine, federation, cohort, trainer)
+    return Parts(**vars(public), engine=engine, federation=federation, cohort=cohort, trainer=trainer)
 
 
 def derive(
@@ -157,10 +156,9 @@ def derive(
     )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
-        network = with_start_values(network, resolved.model)
     else:
-        network = network_of_facts(resolved, facts)
-    flat = FlatModel(network, place)
+        network = network_for(resolved, facts[0].shape[0], outputs_of_facts(resolved, facts))
+    flat = FlatModel(with_start_values(network, resolved.model), place)
     resolved = _with_bound(resolved, len(flat), len(members))
     mechanism = build_mechanism(resolved, [one.train for one in members])
     return Public(resolved, tuple(facts), task_named(resolved.task), flat, mechanism)
@@ -215,7 +213,8 @@ def rehearsed(
     from silodp.runs.rehearsal import rehearse
 
     sizes = [one.train for one in experiment.participation.training(facts)]
-    found = rehearse(experiment, sizes, facts[0].shape, device, on_trial or _log_trial)
+    on_trial = on_trial or partial(log.info, "rehearsal: %s: %.3f")
+    found = rehearse(experiment, sizes, facts[0].shape, device, on_trial)
     return experiment.change(**{key.replace(".", "__"): value for key, value in found.items()})
 
 
@@ -227,10 +226,6 @@ def _with_bound(experiment: ResolvedExperiment, numbers: int, hospitals: int) ->
     expected = experiment.participation.expected_hospitals(hospitals)
     bound = clipping.bound_for(experiment.privacy.noise_multiplier, expected, numbers)
     return experiment.change(clipping__bound=float(f"{bound:.4g}"))
-
-
-def _log_trial(tried: str, score: float) -> None:
-    log.info("rehearsal: %s: %.3f", tried, score)
 
 
 def with_origin(experiment: Experiment) -> Experiment:

@@ -37,12 +37,6 @@ def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
     return with_start_values(_empty_network(experiment, cohort), experiment.model)
 
 
-def network_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> nn.Module:
-    """As `named_network`, for hospitals of which only the facts are known."""
-    network = network_for(experiment, facts[0].shape[0], outputs_of_facts(experiment, facts))
-    return with_start_values(network, experiment.model)
-
-
 def outputs_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> int:
     """Number of masks, or of classes: as agreed, else as in the training labels."""
     return experiment.cohort.classes or max(one.outputs for one in facts)
@@ -156,7 +150,5 @@ def _refuse_alone(trainer: LocalTrainer, hospital: HospitalData) -> None:
 
 def outputs(experiment: Experiment, cohort: Cohort) -> int:
     """Number of masks, or of classes: as agreed, else as in the training labels."""
-    classes, task = experiment.cohort.classes, task_named(experiment.task)
-    if classes is not None:
-        return classes
-    return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)
+    counted = (task_named(experiment.task).outputs(one.train.targets) for one in cohort.hospitals)
+    return experiment.cohort.classes or max(counted)

@@ -40,30 +40,16 @@ class Public:
 
 
 @dataclass(frozen=True)
-class ServerParts:
+class ServerParts(Public):
     """A federation with remote hospitals, ready for its first round.
 
     Attributes:
-        public: what it was derived from.
         engine: reaches the hospitals.
         federation: the server.
     """
 
-    public: Public
     engine: Engine
     federation: Federation
-
-    @property
-    def experiment(self) -> ResolvedExperiment:
-        return self.public.experiment
-
-    @property
-    def task(self) -> Task:
-        return self.public.task
-
-    @property
-    def model(self) -> FlatModel:
-        return self.public.model
 
     def first_state(self) -> State:
         """The state before round one, from the network's present values."""
@@ -71,12 +57,12 @@ class ServerParts:
 
     def describe_cohort(self) -> dict[str, Any]:
         """The content of cohort.json."""
-        found = describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
+        found = describe_facts("deployed", self.facts, self.experiment.cohort.classes)
         return found | {"simulated": False}
 
     def cohort_digest(self) -> str:
         """A digest of what is known of the data: a run is resumed on the same data only."""
-        facts = json.dumps([one.to_dict() for one in self.public.facts], sort_keys=True)
+        facts = json.dumps([one.to_dict() for one in self.facts], sort_keys=True)
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
     def warnings(self, asked: Experiment) -> list[str]:
