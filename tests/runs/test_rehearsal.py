@@ -22,12 +22,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
     monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 24)
     monkeypatch.setattr(rehearsal, "WORLDS", (0,))
-    for name, values in (
-        ("local.learning_rate", (0.01, 0.1)),
-        ("clipping.noise", (0.5, 2.0)),
-        ("rounds", (1, 2)),
-    ):
-        monkeypatch.setitem(rehearsal.GRID, name, values)
+    few = {"local.learning_rate": (0.01, 0.1), "clipping.noise": (0.5, 2.0), "rounds": (1, 2)}
+    monkeypatch.setattr(rehearsal, "GRID", rehearsal.GRID | few)
     return Experiment.build(
         {
             "model": {"features": 2, "levels": 1, "affine": True, "trainable": "norm+head",

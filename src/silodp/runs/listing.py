@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.runs.consistency import RunFiles, conflicts, read_run_files
 from silodp.runs.folder import read_experiment, refuse_other_format
 from silodp.runs.places import runs_in
-from silodp.runs.record import epsilon_record
+from silodp.runs.record import epsilon_of, epsilon_record
 from silodp.runs.schema import EpsilonRecord
 from silodp.tasks import task_named
 
@@ -121,7 +120,7 @@ def _epsilon(experiment: ResolvedExperiment, traces: RunFiles, ledger: Reading) 
     for record in (traces.summary, *traces.metrics[-1:]):
         if record is not None and record["ledger"] == ledger.chains[-1]:
             return record["epsilon"]
-    return epsilon_record(spent(ledger.events, experiment.delta, image_delta=experiment.privacy.image_delta))
+    return epsilon_record(epsilon_of(experiment, ledger.events))
 
 
 def _last_written(folder: Path) -> float:

@@ -18,7 +18,7 @@ from silodp.cohorts import load_cohort
 from silodp.cohorts.cohort import Cohort, HospitalData
 from silodp.errors import InputError, did_you_mean
 from silodp.experiment import ResolvedExperiment
-from silodp.files import private_folder, read_plain, to_json, write_atomically
+from silodp.files import private_folder, read_plain, to_json, write_atomically, write_json
 from silodp.local.executors import executor_named
 from silodp.local.jobs import draw_job
 from silodp.local.optimizers import SGD
@@ -126,7 +126,7 @@ def write_personal(personal: Personal, run: Path, tuning: Tuning, folder: Path) 
         },
         "note": note,
     }
-    write_atomically(folder / "personal.json", to_json(record, indent=2).encode())
+    write_json(folder / "personal.json", record)
 
 
 def _named(cohort: Cohort, name: str) -> HospitalData:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from silodp.experiment import ResolvedExperiment
 from silodp.federation import State
-from silodp.privacy.accountants import Epsilon, spent
-from silodp.privacy.events import Event, hospital_noise_multiplier
+from silodp.privacy.accountants import Epsilon
+from silodp.privacy.events import hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.card import model_card, model_facts
 from silodp.runs.folder import RunFolder
 from silodp.runs.parts import ServerParts
-from silodp.runs.record import Metrics, epsilon_record, not_covered, start_record, test_record
+from silodp.runs.record import Metrics, epsilon_of, epsilon_record, not_covered, start_record, test_record
 from silodp.runs.schema import CohortInShort, ModelTest, Summary, or_nan
 from silodp.settings import EvaluationBatch
 
@@ -40,11 +38,6 @@ class Result:
     test: Metrics
     summary: Summary
     model: nn.Module
-
-
-def epsilon_of(experiment: ResolvedExperiment, events: Sequence[Event]) -> Epsilon:
-    """ε of a run's events, at its own δ."""
-    return spent(events, experiment.delta, image_delta=experiment.privacy.image_delta)
 
 
 def write_result(

@@ -21,7 +21,7 @@ from silodp.privacy.ledger import read_ledger
 from silodp.releases import build_budget, releases_of
 from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.folder import RunFolder, read_experiment
-from silodp.runs.record import epsilon_record, not_covered, start_record
+from silodp.runs.record import epsilon_of, epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile, EpsilonRecord
 
 
@@ -104,7 +104,7 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
-    epsilon = epsilon_record(spent(events, delta, accountant, experiment.privacy.image_delta))
+    epsilon = epsilon_record(epsilon_of(experiment, events, accountant))
     finished = {line["round"] for line in traces.metrics}
     cohort = RunFolder(folder).cohort()
     return Statement(

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.files import to_json, write_atomically
+from silodp.files import write_json
 from silodp.runs.schema import RoundRecord, Summary, read_as
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
@@ -122,7 +122,7 @@ class MLflow:
         group = found.experiment_id if found else self.client.create_experiment(name)
         run = str(self.client.create_run(group, run_name=folder.resolve().name).info.run_id)
         kept: _Kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
-        write_atomically(folder / "mlflow.json", (to_json(kept, indent=2) + "\n").encode())
+        write_json(folder / "mlflow.json", kept)
         return run
 
     def _send(self) -> None:
