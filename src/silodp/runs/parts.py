@@ -16,7 +16,7 @@ from silodp.federation import Federation, State
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer, normalises_over_batch
 from silodp.mechanism import Mechanism
-from silodp.runs.warnings import about_masks, before_training
+from silodp.runs.warnings import about_delta, about_hospitals, about_masks
 from silodp.tasks import Task
 
 
@@ -67,7 +67,10 @@ class ServerParts(Public):
 
     def warnings(self, asked: Experiment) -> list[str]:
         """Warnings before training; `asked` is the experiment before it was resolved."""
-        return before_training(asked, self.experiment)
+        lines = about_hospitals(self.experiment.members)
+        if asked.is_private and asked.privacy.delta is None:
+            lines += about_delta(self.experiment.members)
+        return lines
 
     def mixes_images(self) -> bool:
         """Whether the network's output for an image depends on the others of its batch."""

@@ -6,6 +6,7 @@ has learnt from that hospital's images without noise, it is not to be passed on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def personalise(
         hospital: which one's images to train on.
         tuning: how.
         cohort: the hospitals, where they were given from Python.
-        model: the network, where it was given from Python.
+        model: the network, where it was given from Python; it is copied.
         device: "auto", "cpu" or "cuda".
         on_step: told which model is trained, and how many of its epochs are done.
     """
@@ -94,7 +95,7 @@ def personalise(
     data, place = _named(cohort, hospital), device_named(device)
     scores, tensors = {}, {}
     for name in ("alone", "released", "personal"):
-        network = model if model is not None else named_network(experiment, cohort)
+        network = copy.deepcopy(model) if model is not None else named_network(experiment, cohort)
         if name != "alone":
             load_values(network, run / "model.safetensors")
         trainer = _trainer_of_all(network, experiment, tuning, place)
