@@ -10,7 +10,7 @@ import typer
 
 from silodp.cli.importing import importing
 from silodp.cli.options import Json
-from silodp.cli.terminal import say
+from silodp.cli.terminal import print_json, say
 from silodp.errors import printable
 
 if TYPE_CHECKING:
@@ -23,13 +23,12 @@ def doctor(as_json: Json = False) -> None:
 
     Exit code 1 where something is missing or broken that silodp needs.
     """
-    from silodp.files import to_json
     from silodp.runs.machine import examine
 
     with importing():
         machine = examine()
     if as_json:
-        print(to_json(asdict(machine) | {"complete": machine.complete}, indent=2))
+        print_json(asdict(machine) | {"complete": machine.complete})
     else:
         for line in _lines(machine):
             say(printable(line, one_line=True))

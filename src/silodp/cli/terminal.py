@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from silodp.errors import printable
+from silodp.files import to_json
 
 _ASCII = {
     "ε": "eps", "δ": "delta", "σ": "sigma", "μ": "mu", "ξ": "xi", "φ": "phi", "λ": "lambda", "θ": "theta",
@@ -29,6 +30,11 @@ _ASCII = {
 def say(text: object, *, end: str = "\n", error: bool = False) -> None:
     """Prints text of one or several lines, on standard error with `error`."""
     print(printable(text), end=end, file=sys.stderr if error else sys.stdout, flush=error)
+
+
+def print_json(content: object) -> None:
+    """Prints strict JSON on standard output."""
+    print(to_json(content, indent=2))
 
 
 def complain(text: object) -> None:

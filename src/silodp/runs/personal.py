@@ -27,7 +27,7 @@ from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
 from silodp.runs.build import device_named
-from silodp.runs.fitting import load_values, named_network
+from silodp.runs.fitting import load_values, named_network, with_start_values
 from silodp.runs.folder import read_experiment
 from silodp.tasks import task_named
 from silodp.tasks.scores import Scores, score
@@ -95,7 +95,10 @@ def personalise(
     data, place = _named(cohort, hospital), device_named(device)
     scores, tensors = {}, {}
     for name in ("alone", "released", "personal"):
-        network = copy.deepcopy(model) if model is not None else named_network(experiment, cohort)
+        if model is None:
+            network = named_network(experiment, cohort)
+        else:
+            network = with_start_values(copy.deepcopy(model), experiment.model)
         if name != "alone":
             load_values(network, run / "model.safetensors")
         trainer = _trainer_of_all(network, experiment, tuning, place)
