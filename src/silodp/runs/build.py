@@ -26,6 +26,7 @@ from silodp.federation import build_federation, build_mechanism
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
 from silodp.local.executors import executor_named
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
 from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
@@ -37,7 +38,6 @@ from silodp.runs.fitting import (
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
-    trained_network,
     with_start_values,
 )
 from silodp.runs.parts import Parts, Public
@@ -191,16 +191,22 @@ def build_hospitals(
     ]
 
 
-def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:
-    """Builds the trainer of a finished run with the network of its last round, for predictions.
+def trainer_outside(
+    network: nn.Module,
+    experiment: ResolvedExperiment,
+    device: str = "auto",
+    local: LocalSettings | None = None,
+) -> LocalTrainer:
+    """Builds the trainer of a network outside of any federation, where nothing is noised.
 
     Args:
-        experiment: of the run.
-        cohort: what the run was trained on.
-        run: its folder.
+        network: moved to the device.
+        experiment: of its run.
+        device: "auto", "cpu" or "cuda".
+        local: in place of the experiment's settings of local training.
     """
-    model = FlatModel(trained_network(experiment, cohort, run), device_named("auto"))
-    return LocalTrainer(model, task_named(experiment.task), experiment.local, None, experiment.evaluation)
+    model, task = FlatModel(network, device_named(device)), task_named(experiment.task)
+    return LocalTrainer(model, task, local or experiment.local, None, experiment.evaluation)
 
 
 def rehearsed(

@@ -12,24 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from silodp.cohorts import load_cohort
 from silodp.cohorts.cohort import Cohort, HospitalData
 from silodp.errors import InputError, did_you_mean
-from silodp.experiment import ResolvedExperiment
 from silodp.files import private_folder, read_plain, to_json, write_atomically, write_json
 from silodp.local.executors import executor_named
 from silodp.local.jobs import draw_job
 from silodp.local.optimizers import SGD
-from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
-from silodp.runs.build import device_named
+from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, named_network, with_start_values
 from silodp.runs.folder import read_experiment
-from silodp.tasks import task_named
 from silodp.tasks.scores import Scores, score
 
 OnStep = Callable[[str, int, int], None]
@@ -92,7 +88,7 @@ def personalise(
     """
     experiment, tuning = read_experiment(run), tuning or Tuning()
     cohort = cohort if cohort is not None else load_cohort(experiment.cohort)
-    data, place = _named(cohort, hospital), device_named(device)
+    data = _named(cohort, hospital)
     scores, tensors = {}, {}
     for name in ("alone", "released", "personal"):
         if model is None:
@@ -101,7 +97,8 @@ def personalise(
             network = with_start_values(copy.deepcopy(model), experiment.model)
         if name != "alone":
             load_values(network, run / "model.safetensors")
-        trainer = _trainer_of_all(network, experiment, tuning, place)
+        network.requires_grad_(True)  # at home nothing is noised, so nothing need be left out
+        trainer = trainer_outside(network, experiment, device, tuning.local)
         values = trainer.model.values.clone()
         if name != "released":
             values = _trained(trainer, data, experiment.seed, tuning, name, on_step)
@@ -140,15 +137,6 @@ def _named(cohort: Cohort, name: str) -> HospitalData:
             f"--hospital {name}: the run has {', '.join(names[:30])}" + did_you_mean(name, names)
         )
     return cohort.hospitals[names.index(name)]
-
-
-def _trainer_of_all(
-    network: nn.Module, experiment: ResolvedExperiment, tuning: Tuning, place: torch.device
-) -> LocalTrainer:
-    """All parameters train: at home nothing is noised, so nothing need be left out."""
-    network.requires_grad_(True)
-    model = FlatModel(network, place)
-    return LocalTrainer(model, task_named(experiment.task), tuning.local, None, experiment.evaluation)
 
 
 def _trained(
