@@ -178,6 +178,17 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds with v = 2, z = 0.5 and quantile clipping, which nobody changes."""
+    from silodp import train
+
+    tree = {"rounds": 4, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4}}
+    experiment = Experiment.build({**tree, "intermediaries": {"rule": "fixed", "count": 2}})
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return train(experiment, cohort=blob_cohort(), out=folder, device="cpu").folder
+
+
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium; see `browser.Browser`."""
     from browser import started  # takes a moment to import, and few tests need it
