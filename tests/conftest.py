@@ -223,6 +223,13 @@ def command_line(
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
 
 
+def command_with_cache(
+    *arguments: object, cwd: Path, how: Callable[..., subprocess.CompletedProcess[str]] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command in a folder that has a cache of its own, on a wide terminal."""
+    return (how or command_line)(*arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160")
+
+
 def succeed(
     *arguments: object,
     how: Callable[..., subprocess.CompletedProcess[str]] = command_line,
