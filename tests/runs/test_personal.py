@@ -2,21 +2,18 @@
 
 import json
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import blob_cohort, command_line
+from discs_run import train_on_discs
 from safetensors.torch import load_file
 
 from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
 from silodp.runs.personal import Tuning, personalise
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
-from discs_run import train_on_discs
 
 
 def test_a_model_that_has_hardly_learnt_gains_at_home(experiment: Experiment, tmp_path: Path) -> None:
