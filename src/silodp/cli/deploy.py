@@ -238,6 +238,6 @@ def _check_data(folder: Path, data: Path | None) -> None:
     from silodp.cli.display_data import show_findings
 
     findings, _, _ = inspected(given)
-    show_findings(findings, [])
+    show_findings(findings)
     if not findings.is_clean:
         raise InputError(f"{given['path']}: correct what is listed above, then start again")
