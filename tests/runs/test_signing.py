@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import blob_cohort, killed_run
+from conftest import blob_cohort, command_line, killed_run, succeed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import (
@@ -226,26 +226,14 @@ def test_openssl_makes_the_key_and_verifies_the_signature(run: Path, tmp_path: P
 
 
 def test_the_command_line(run: Path, keys: Path) -> None:
-    from typer.testing import CliRunner
-
-    from silodp.cli.commands import app
-
-    def silodp(*words: object) -> tuple[int, str, BaseException | None]:
-        done = CliRunner().invoke(app, ["privacy", *map(str, words)])
-        return done.exit_code, done.output, done.exception
-
     mark = key_fingerprint(keys / "public.pem")
-    code, said, _ = silodp(run, "--sign", keys / "key.pem")
-    assert code == 0
-    assert f"signed, key {mark}" in said
-    code, said, _ = silodp(run, "--verify", keys / "public.pem")
-    assert code == 0
+    assert f"signed, key {mark}" in succeed("privacy", run, "--sign", keys / "key.pem").stderr
+    said = succeed("privacy", run, "--verify", keys / "public.pem").stdout
     assert f"as it was signed by key {mark}" in said
     assert f"hospital (add-or-remove) {gaussian_epsilon(2 * 2 / 0.5, 0.1):,.1f}" in said
-    code, said, _ = silodp(run, "--verify", keys / "public.pem", "--json")
-    assert json.loads(said)["key"] == mark
-    code, _, error = silodp(run, "--verify", keys / "other-public.pem")
-    assert code != 0
-    assert isinstance(error, InputError)
-    for words in ((run, "--sign", "a", "--verify", "b"), ("--sign", "a"), ("--verify", "b")):
-        assert isinstance(silodp(*words)[2], InputError)
+    told = json.loads(succeed("privacy", run, "--verify", keys / "public.pem", "--json").stdout)
+    assert (told["key"], told["verified"]) == (mark, True)
+    other = (run, "--verify", keys / "other-public.pem")
+    for words in (other, (run, "--sign", "a", "--verify", "b"), ("--sign", "a"), ("--verify", "b")):
+        done = command_line("privacy", *words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)

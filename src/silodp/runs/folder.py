@@ -281,6 +281,10 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
     return ResolvedExperiment.load(folder / "experiment.toml")
 
 
+class OtherFormat(InputError):
+    """A run in the format of another version of silodp."""
+
+
 def refuse_other_format(folder: Path) -> None:
     """Refuses a run folder in a format of another version, before anything else in it is read."""
     try:
@@ -288,7 +292,7 @@ def refuse_other_format(folder: Path) -> None:
     except (FileNotFoundError, ValueError, RecursionError):
         return  # reading the settings reports it
     if found != RUN_FORMAT:
-        raise InputError(
+        raise OtherFormat(
             f"{folder}: a run of format {short(found)}, and this silodp reads {RUN_FORMAT}; use the version "
             "that trained it (summary.json names it), or train it again"
         )

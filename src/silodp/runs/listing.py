@@ -13,7 +13,7 @@ from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.runs.consistency import RunFiles, conflicts, read_run_files
-from silodp.runs.folder import read_experiment, refuse_other_format
+from silodp.runs.folder import OtherFormat, read_experiment
 from silodp.runs.places import runs_in
 from silodp.runs.record import epsilon_of, epsilon_record
 from silodp.runs.schema import EpsilonRecord
@@ -71,15 +71,10 @@ def _by_name(folder: Path) -> list[tuple[int, str]]:
 def _listed(folder: Path) -> Listed:
     when = datetime.fromtimestamp(_last_written(folder)).astimezone()
     try:
-        refuse_other_format(folder)
-    except InputError as error:
-        return Listed(folder, when, "other-format", str(error))
-    except OSError as error:
-        return Listed(folder, when, "damaged", str(error))
-    try:
         return _read(folder, when)
     except (InputError, OSError) as error:
-        return Listed(folder, when, "damaged", str(error))
+        state: State = "other-format" if isinstance(error, OtherFormat) else "damaged"
+        return Listed(folder, when, state, str(error))
 
 
 def _read(folder: Path, when: datetime) -> Listed:
