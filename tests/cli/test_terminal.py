@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from rich.table import Table
 
-from silodp.cli.terminal import complain, console, prepare_streams, printable, say
+from silodp.cli.terminal import console, prepare_streams, print_error, printable, say
 from silodp.cohorts.catalogue import Problem
 from silodp.errors import InputError
 
@@ -47,7 +47,7 @@ def test_what_is_plain_stays_as_it_is() -> None:
 
 def test_every_way_to_the_terminal_is_made_printable(capsys: pytest.CaptureFixture[str]) -> None:
     say(ESCAPE)
-    complain(f"{ESCAPE}\nmore")
+    print_error(f"{ESCAPE}\nmore")
     console().print(ESCAPE)
     console(stderr=True).print(ESCAPE)
     shown = capsys.readouterr()

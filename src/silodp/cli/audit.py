@@ -38,7 +38,7 @@ def audit(
         str | None,
         typer.Option(help="seed, or system: noise that no other audit can repeat."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all chance in the audit.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers in the audit.")] = None,
     as_json: Json = False,
 ) -> None:
     """Put ε to the test: train many small federations with and without a canary and tell them apart."""

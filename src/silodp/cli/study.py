@@ -11,7 +11,7 @@ import typer
 
 from silodp.cli.completion import studies
 from silodp.cli.options import Device, one_of
-from silodp.cli.terminal import complain, say
+from silodp.cli.terminal import print_error, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def study(
                 chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
             )
     except KeyboardInterrupt:
-        complain("stopped; go on with the same command and --resume")
+        print_error("stopped; go on with the same command and --resume")
         raise typer.Exit(130) from None
     say((folder / "table.md").read_text(encoding="utf-8"))
     say(f"study folder: {folder}")

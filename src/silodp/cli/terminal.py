@@ -37,7 +37,7 @@ def print_json(content: object) -> None:
     print(to_json(content, indent=2))
 
 
-def complain(text: object) -> None:
+def print_error(text: object) -> None:
     """Prints an error as one line on standard error."""
     print(f"silodp: {printable(text, one_line=True)}", file=sys.stderr, flush=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.options import CohortChanges, Device, FinishedRun, Json
-from silodp.cli.terminal import complain, console, print_json, say
+from silodp.cli.terminal import console, print_error, print_json, say
 
 if TYPE_CHECKING:
     from silodp.runs.schema import ModelTest
@@ -37,7 +37,7 @@ def predict(
     with counting("predicting") as on_progress:
         problems = predict_files(predictor, path, out, overlays=overlays, on_progress=on_progress)
     for problem in problems:
-        complain(f"left out: {problem}")
+        print_error(f"left out: {problem}")
     say(f"{out}: predictions for patients' images; handle them as you would handle the images")
 
 

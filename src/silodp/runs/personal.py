@@ -146,8 +146,8 @@ def _trained(
     examples = data.train.to(trainer.device)
     executor = executor_named("auto", trainer, examples[:2])
     for epoch in range(1, tuning.epochs + 1):
-        chance = generator(trainer.device, seed, "personal", data.name, epoch)
-        (done,) = executor.run([draw_job(values, examples, state, tuning.local, chance)])
+        rng = generator(trainer.device, seed, "personal", data.name, epoch)
+        (done,) = executor.run([draw_job(values, examples, state, tuning.local, rng)])
         if done.error is not None:
             raise done.error
         values = done.values.clone()
@@ -158,5 +158,5 @@ def _trained(
 def _scored(trainer: LocalTrainer, values: Tensor, data: HospitalData, seed: int) -> Scores:
     examples = data.test.to(trainer.device)
     logits = trainer.logits(values, examples).cpu()
-    chance = derive_seed(seed, "bootstrap", data.name)
-    return score(trainer.task, logits, examples.targets.cpu(), examples.patients, chance)
+    resampling = derive_seed(seed, "bootstrap", data.name)
+    return score(trainer.task, logits, examples.targets.cpu(), examples.patients, resampling)
