@@ -148,6 +148,9 @@ def test_a_folder_without_a_run_or_without_a_ledger_is_named(run: Path, tmp_path
     (run / "ledger.jsonl").unlink()
     with pytest.raises(InputError, match="the ledger is missing"):
         read_statement(run)
+    (run / "experiment.toml").write_text("rounds = [")
+    with pytest.raises(InputError, match=r"run/experiment\.toml: not valid TOML"):
+        read_statement(run)
 
 
 def test_the_budget_is_read_back_at_its_own_delta_and_neighbours(cohort: Cohort, tmp_path: Path) -> None:

@@ -106,9 +106,8 @@ def main() -> None:
         print_error(error)
         sys.exit(2)
     except MemoryError:
-        print_error(
-            "there is not enough memory for this; give it fewer or smaller images, or a larger machine"
-        )
+        way_out = "give it fewer or smaller images, or a larger machine"
+        print_error(f"this needs more memory than there is; {way_out}")
         sys.exit(2)
     except KeyboardInterrupt:
         print_error("stopped; `silodp resume FOLDER` goes on after the last finished round")
