@@ -224,10 +224,10 @@ def command_line(
 
 
 def command_with_cache(
-    *arguments: object, cwd: Path, how: Callable[..., subprocess.CompletedProcess[str]] | None = None
+    *arguments: object, cwd: Path, how: Callable[..., subprocess.CompletedProcess[str]] = command_line
 ) -> subprocess.CompletedProcess[str]:
     """A command in a folder that has a cache of its own, on a wide terminal."""
-    return (how or command_line)(*arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160")
+    return how(*arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160")
 
 
 def succeed(
