@@ -179,7 +179,7 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
         "clipping": {"rule": "rehearsed"},
         "server": {"average": 0.5},
     }  # fmt: skip
-    monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
+    monkeypatch.setitem(silodp.runs.rehearsal.GRID, "clipping.noise", (0.5, 2.0))
     monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
     monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 8)
     cohort = blob_cohort(images=15)

@@ -45,7 +45,7 @@ from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
 from silodp.report.reading import read_runs
-from silodp.runs.fitting import trained_network
+from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
 from silodp.tensor_files import same_form
@@ -203,7 +203,7 @@ def _runs(work: Path) -> dict[str, Specimen]:
         return Specimen(sound, {file: ways}, _read_report)
 
     def model(folder: Path) -> Any:
-        return trained_network(experiment, cohort, folder)
+        return named_network(experiment, cohort, folder)
 
     def taken_up(folder: Path) -> Any:
         RunFolder(folder).checkpoint_facts()

@@ -101,14 +101,14 @@ def show_statement(statement: Statement) -> None:
 def show_verified(folder: Path, signed: SignedStatement, key: str) -> None:
     """Prints a signed statement that has been verified."""
     epsilon, swap = signed["epsilon"], signed["replace_one"]
-    shown = {
-        f"{unit} ({name})": show_epsilon(row[unit])
+    shown = [
+        f"{unit} ({name}) {show_epsilon(row[unit])}"
         for unit in UNITS
         for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
-    }
+    ]
     say(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
     say(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
-    say(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
+    say(f"ε at δ {signed['delta']:g}: {', '.join(shown)}")
     say("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
 
 

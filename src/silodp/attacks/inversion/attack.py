@@ -21,7 +21,7 @@ from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
 from silodp.runs.build import device_named
-from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
+from silodp.runs.fitting import named_network, outputs, refuse_other_targets
 from silodp.runs.folder import RunFolder
 from silodp.tasks import Task, task_named
 
@@ -56,8 +56,7 @@ def invert(
             f"--images {settings.images}, --batch {settings.batch}: {victim.name} has {len(victim.train)} "
             "training images; attack at least one batch and at most all of them"
         )
-    trained = trained_network(experiment, cohort, run) if run else named_network(experiment, cohort)
-    own = FlatModel(trained, place)
+    own = FlatModel(named_network(experiment, cohort, run), place)
     first = victim.train.images
     wanted = outputs(experiment, cohort)
     size = (int(first.shape[2]), int(first.shape[3]))
