@@ -180,8 +180,8 @@ def _problems(
             yield f"missing before round {event.round}: {named}"
         reached = max(reached, event.round)
     if reached > experiment.rounds:
-        figures = (epsilon_bounds(events, delta, accountant),)
-        by_round = (_along_the_way(events, delta, rounds),)
+        yield f"round {reached} is beyond the {experiment.rounds} rounds of the experiment"
+    releases = Releases.of(experiment, sizes or [2] * experiment.members)
     for number, found in _by_round(events).items():
         measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached
