@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,11 @@ class Pictures:
     rows: tuple[Row, ...]
     problems: tuple[Problem, ...] = ()
     mask_values: tuple[frozenset[float], ...] = ()
+
+    def at(self, kept: NDArray[np.bool_]) -> Self:
+        """The images that are marked in `kept`, (n,)."""
+        rows = tuple(row for row, keep in zip(self.rows, kept.tolist(), strict=True) if keep)
+        return replace(self, images=self.images[kept], targets=self.targets[kept], rows=rows)
 
 
 @dataclass(frozen=True)

@@ -264,46 +264,39 @@ def two_frames() -> Pictures:
     return Pictures(np.stack([GREY[None], GREY[None] + 1]), np.array([-1, -1]), rows)
 
 
+def masked(pictures: Pictures, *masks: NDArray[Any], labels: tuple[int, ...] | None = None) -> Pictures:
+    numbers = {Path(f"{place}"): mask for place, mask in enumerate(masks)}
+    return with_masks(pictures, list(numbers), numbers.__getitem__, labels)
+
+
 def test_several_masks_are_channels_in_their_order() -> None:
     first, second = np.zeros((2, 6, 8), int), np.zeros((2, 6, 8), int)
     first[0, 1, 1] = 2
     second[1, 2, 3] = 1
-    pictures = with_masks(two_frames(), {Path("a"): first, Path("b"): second}, only=False)
+    pictures = masked(two_frames(), first, second)
     assert pictures.targets.dtype == np.uint8
     assert pictures.targets.shape == (2, 2, 6, 8)
     assert np.argwhere(pictures.targets).tolist() == [[0, 0, 1, 1], [1, 1, 2, 3]]
     assert pictures.rows == two_frames().rows
+    labelled = masked(two_frames(), first, labels=(2, 1)).targets
+    assert labelled.shape == (2, 2, 6, 8)
+    assert labelled[0, :, 1, 1].tolist() == [1, 0]
+    both = masked(two_frames(), first, second, labels=(2, 1))  # labels belong to a single mask
+    np.testing.assert_array_equal(both.targets, pictures.targets)
 
 
-def test_labels_belong_to_a_single_mask() -> None:
-    mask = np.zeros((2, 6, 8), int)
-    mask[0, 1, 1] = 2
-    assert with_masks(two_frames(), {Path("a"): mask}, (1, 2), only=False).targets.shape == (2, 2, 6, 8)
-    assert with_masks(two_frames(), {Path("a"): mask, Path("b"): mask}, (1, 2), only=False).targets.shape == (
-        2,
-        2,
-        6,
-        8,
-    )
-
-
-def test_images_without_a_mark_are_left_out_where_asked() -> None:
-    mask = np.zeros((2, 6, 8), int)
-    empty = with_masks(two_frames(), {Path("a"): mask}, only=True)
-    assert empty.images.shape == (0, 1, 6, 8)
-    assert empty.images.dtype == np.uint8
-    assert empty.targets.shape == (0, 1, 6, 8)
-    assert empty.rows == ()
-    mask[1, 0, 0] = 1
-    one = with_masks(two_frames(), {Path("a"): mask}, only=True)
-    assert one.rows == (Row("a#2"),)
-    np.testing.assert_array_equal(one.images[0, 0], GREY + 1)
-    assert one.targets.sum() == 1
+@pytest.mark.parametrize("kept", [[False, False], [False, True]])
+def test_images_that_are_left_out_take_their_targets_and_rows_along(kept: list[bool]) -> None:
+    found = masked(two_frames(), np.ones((2, 6, 8), int)).at(np.array(kept))
+    assert found.images.shape == found.targets.shape == (sum(kept), 1, 6, 8)
+    assert found.images.dtype == np.uint8
+    assert found.rows == (Row("a#2"),) * sum(kept)
+    assert all(np.array_equal(image[0], GREY + 1) for image in found.images)
 
 
 def test_a_mask_of_another_size_or_length_is_refused() -> None:
     picture = one_picture(Scan("x.png", ()), np.zeros((1, 64, 64), np.uint8))
     with pytest.raises(Unreadable, match="its mask has 40 × 64 pixels, the image 64 × 64"):
-        with_masks(picture, {Path("a"): np.zeros((1, 40, 64), int)}, only=False)
+        masked(picture, np.zeros((1, 40, 64), int))
     with pytest.raises(Unreadable, match="its mask has 1 frames, the image 2"):
-        with_masks(two_frames(), {Path("a"): np.zeros((1, 6, 8), int)}, only=False)
+        masked(two_frames(), np.zeros((1, 6, 8), int))

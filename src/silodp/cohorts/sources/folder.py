@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import (
@@ -24,7 +25,6 @@ from silodp.cohorts.catalogue import (
     Problem,
     Scan,
     Unreadable,
-    at_fault,
     one_picture,
 )
 from silodp.cohorts.kinds import ImageSize, MaskCohort
@@ -149,9 +149,9 @@ def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     )
     if not masks:
         return pictures
-    numbers = {mask: _mask_numbers(mask) for mask in masks}
-    only = settings.with_mask_only
-    return with_masks(pictures, numbers, settings.mask_labels, settings.mask_threshold, only=only)
+    pictures = with_masks(pictures, masks, _mask_numbers, settings.mask_labels, settings.mask_threshold)
+    marked: NDArray[np.bool_] = pictures.targets.any((1, 2, 3))
+    return pictures.at(marked) if settings.with_mask_only else pictures
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
@@ -172,12 +172,11 @@ def _measure(scan: Scan) -> Measure:
 
 def _mask_numbers(path: Path) -> NDArray[Any]:
     """Reads the values of a mask's file, as (frames, height, width)."""
-    with at_fault(path):
-        if is_nifti(path):
-            raise Unreadable("the mask is a volume, its image is not")
-        if _is_dicom(path):
-            return mask_numbers(read_dicom_image(path).pixels[:, 0])
-        return read_mask_picture(path)[None]
+    if is_nifti(path):
+        raise Unreadable("the mask is a volume, its image is not")
+    if _is_dicom(path):
+        return mask_numbers(read_dicom_image(path).pixels[:, 0])
+    return read_mask_picture(path)[None]
 
 
 def _is_dicom(path: Path | str) -> bool:

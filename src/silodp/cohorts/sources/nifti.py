@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Measure, Pictures, Scan, Unreadable, at_fault, first_line
 from silodp.cohorts.sources.limits import refuse_larger, times
-from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
+from silodp.cohorts.sources.pixels import as_unit, mask_numbers, with_masks
 
 NIFTI = (".nii.gz", ".nii")
 HEADER = 540  # bytes, of the longer kind
@@ -44,58 +44,46 @@ def read_nifti(
             one grey (as at a volume's ends) and have nothing marked.
         mask_threshold: one mask of all from this value up; without it, and without labels, of all above 0.
     """
+
+    def read_mask(path: Path) -> NDArray[Any]:
+        with at_fault(path, BROKEN):
+            return _mask(path, image, codes)
+
     try:
-        return _slices(scan, mask_labels, with_mask_only, mask_threshold)
+        image, codes = _canonical(scan.files[0])
+        images = np.ascontiguousarray(_as_seen(as_unit(image.get_fdata(dtype=np.float32)))[:, None])
+        kept = images.min((1, 2, 3)) < images.max((1, 2, 3))
+        spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
+        rows = tuple(
+            scan.row(
+                name=f"{scan.name}#{index}",
+                size=images.shape[-2:],
+                features={"slice": float(index), "spacing": spacing},
+            )
+            for index in range(len(images))
+        )
+        pictures = Pictures(images, np.full(len(images), -1 if scan.label is None else scan.label), rows)
+        if len(scan.files) > 1:
+            pictures = with_masks(pictures, scan.files[1:], read_mask, mask_labels, mask_threshold)
+            marked = pictures.targets.any((1, 2, 3))
+            if with_mask_only and not marked.any():
+                raise Unreadable(
+                    "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
+                )
+            kept = marked if with_mask_only else marked | kept
     except Unreadable:
         raise
     except Exception as error:  # nibabel, gzip and zlib each raise their own kinds on damaged files
         raise Unreadable(BROKEN.format(first_line(error, *scan.files))) from error
+    if not kept.any():
+        raise Unreadable("each of its slices is constant")
+    return pictures.at(kept)
 
 
 def measure_nifti(path: Path) -> Measure:
     """Reads the size of its slices from the header."""
     image, _ = _canonical(path)
     return Measure(image.shape[1], image.shape[0])
-
-
-def _slices(
-    scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: bool, mask_threshold: float | None
-) -> Pictures:
-    image, codes = _canonical(scan.files[0])
-    slices = _as_seen(as_unit(image.get_fdata(dtype=np.float32)))
-    count, height, width = slices.shape
-    kept = slices.min((1, 2)) < slices.max((1, 2))
-    values = []
-    if len(scan.files) > 1:
-        labels = mask_labels if len(scan.files) == 2 else None
-        masks = []
-        for path in scan.files[1:]:
-            with at_fault(path, BROKEN):
-                numbers = _mask(path, image, codes)
-                values.append(values_in(numbers))
-                masks.append(split_masks(numbers, labels, mask_threshold))
-        targets: NDArray[Any] = np.concatenate(masks, axis=1)
-        marked = targets.any((1, 2, 3))
-        if with_mask_only and not marked.any():
-            raise Unreadable(
-                "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
-            )
-        kept = marked if with_mask_only else marked | kept
-    else:
-        targets = np.full(count, -1 if scan.label is None else scan.label)
-    if not kept.any():
-        raise Unreadable("each of its slices is constant")
-    spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
-    rows = tuple(
-        scan.row(
-            name=f"{scan.name}#{index}",
-            size=(height, width),
-            features={"slice": float(index), "spacing": spacing},
-        )
-        for index in np.flatnonzero(kept).tolist()
-    )
-    images = np.ascontiguousarray(slices[kept][:, None])
-    return Pictures(images, targets[kept], rows, mask_values=tuple(values))
 
 
 def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:

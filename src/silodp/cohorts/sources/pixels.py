@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -115,41 +115,33 @@ def _brightness(mask: NDArray[Any]) -> NDArray[Any]:
 
 def with_masks(
     pictures: Pictures,
-    masks: Mapping[Path, NDArray[Any]],
+    files: Sequence[Path],
+    read: Callable[[Path], NDArray[Any]],
     labels: tuple[int, ...] | None = None,
     threshold: float | None = None,
-    *,
-    only: bool,
 ) -> Pictures:
-    """Adds masks from other files to pictures.
+    """Puts the masks from other files in place of the targets.
 
     Args:
         pictures: the images of one scan.
-        masks: (n, height, width) values of each file.
+        files: with the masks.
+        read: gives the (n, height, width) values of one of them.
         labels: for a single file, the values that become one mask each.
         threshold: see `split_masks`.
-        only: whether to leave out images whose masks are empty.
     """
-    images = pictures.images
-    for mask in masks.values():
-        if mask.shape[-2:] != images.shape[-2:]:
-            theirs, ours = (f"{array.shape[-2]} × {array.shape[-1]}" for array in (mask, images))
-            raise Unreadable(f"its mask has {theirs} pixels, the image {ours}")
-        if len(mask) != len(images):
-            raise Unreadable(f"its mask has {len(mask)} frames, the image {len(images)}")
-    split = []
-    for path, mask in masks.items():
+    masks, values = [], []
+    for path in files:
         with at_fault(path):
-            split.append(split_masks(mask, labels if len(masks) == 1 else None, threshold))
-    targets = np.concatenate(split, axis=1)
-    kept = np.flatnonzero(targets.any((1, 2, 3)) | (not only)).tolist()
-    return replace(
-        pictures,
-        images=images[kept],
-        targets=targets[kept],
-        rows=tuple(pictures.rows[row] for row in kept),
-        mask_values=tuple(map(values_in, masks.values())),
-    )
+            numbers = read(path)
+        if numbers.shape[-2:] != pictures.images.shape[-2:]:
+            theirs, ours = (f"{array.shape[-2]} × {array.shape[-1]}" for array in (numbers, pictures.images))
+            raise Unreadable(f"its mask has {theirs} pixels, the image {ours}")
+        if len(numbers) != len(pictures.images):
+            raise Unreadable(f"its mask has {len(numbers)} frames, the image {len(pictures.images)}")
+        with at_fault(path):
+            masks.append(split_masks(numbers, labels if len(files) == 1 else None, threshold))
+        values.append(values_in(numbers))
+    return replace(pictures, targets=np.concatenate(masks, axis=1), mask_values=tuple(values))
 
 
 def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDArray[np.float32]:
