@@ -150,8 +150,7 @@ def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     if not masks:
         return pictures
     pictures = with_masks(pictures, masks, _mask_numbers, settings.mask_labels, settings.mask_threshold)
-    marked: NDArray[np.bool_] = pictures.targets.any((1, 2, 3))
-    return pictures.at(marked) if settings.with_mask_only else pictures
+    return pictures.at(np.any(pictures.targets, (1, 2, 3))) if settings.with_mask_only else pictures
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
