@@ -100,16 +100,11 @@ class Cohort:
                         f"cohort: {hospital} has {len(images)} images but {len(values)} {what}; "
                         "give one for each image"
                     )
-            parts = _divided(len(images), patients, shares, generator)
-            members.append(
-                HospitalData(
-                    hospital,
-                    *(
-                        Examples(images[mine], targets[mine], None if patients is None else patients[mine])
-                        for mine in parts
-                    ),
-                )
-            )
+            parts = [
+                Examples(images[mine], targets[mine], None if patients is None else patients[mine])
+                for mine in _divided(len(images), patients, shares, generator)
+            ]
+            members.append(HospitalData(hospital, *parts))
         return cls(name, tuple(members))
 
     @property

@@ -18,15 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import (
-    Catalogue,
-    Measure,
-    Pictures,
-    Problem,
-    Scan,
-    Unreadable,
-    one_picture,
-)
+from silodp.cohorts.catalogue import Catalogue, Measure, Pictures, Problem, Scan, Unreadable, one_picture
 from silodp.cohorts.kinds import ImageSize, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
 from silodp.cohorts.sources.layout import (

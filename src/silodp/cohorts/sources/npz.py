@@ -37,7 +37,9 @@ class Npz(MaskSettings):
     def scan(self, root: Path) -> Catalogue:
         """Reads names and shapes; pixels are read later."""
         with open_arrays(root) as arrays:
-            names = {name: _present(arrays, name) for name in NAMES}
+            names = {
+                name: next((found for found in (name, f"{name}s") if found in arrays), None) for name in NAMES
+            }
             if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
                 raise InputError(
                     f"cohort.path = {root}: it holds the arrays {', '.join(sorted(arrays))}; "
@@ -48,7 +50,7 @@ class Npz(MaskSettings):
                 labels = _column(arrays[names["label"]], names["label"], root)
                 classes = tuple(map(str, np.unique(labels).tolist()))
             else:
-                stacked = arrays.shape(str(names["mask"]))[1:-2]
+                stacked = arrays.header(str(names["mask"]))[0][1:-2]
                 classes = tuple(map(str, self.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
         read = partial(_read, names=names, classes=classes, settings=self)
         layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
@@ -99,9 +101,6 @@ class Arrays(Mapping[str, NDArray[Any]]):
         if math.prod(shape) * dtype.itemsize != self._members[name].file_size - start:
             raise Unreadable(f"{name} declares {times(shape)} values of {dtype}, which it does not hold")
         return shape, dtype
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.header(name)[0]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         _, dtype = self.header(name)
@@ -249,10 +248,6 @@ def _is_feature(arrays: Arrays, name: str, names: Mapping[str, str | None], coun
     except (Unreadable, ValueError):  # objects, or damaged; it is not needed
         return False
     return shape == (count,) and dtype.kind in "biufU"
-
-
-def _present(arrays: Mapping[str, Any], name: str) -> str | None:
-    return next((found for found in (name, f"{name}s") if found in arrays), None)
 
 
 def _column(values: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
