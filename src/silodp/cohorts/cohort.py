@@ -158,7 +158,7 @@ class Cohort:
                 )
             for where, examples in everything:
                 found = set(examples.targets.tolist())
-                if not found <= known or min(found) < 0:
+                if not found <= known:
                     raise InputError(
                         f"{where}: classes {sorted(found)}, but training knows {sorted(known)}; "
                         "number classes from 0 and give each to some hospital's training images"

@@ -186,11 +186,9 @@ class StoredCohort(CohortSettings):
     @model_validator(mode="before")
     @classmethod
     def _fill_alpha(cls, tree: Any) -> Any:
-        return (
-            {"alpha": 0.5, **tree}
-            if isinstance(tree, dict) and tree.get("partition") == "dirichlet"
-            else tree
-        )
+        if isinstance(tree, dict) and tree.get("partition") == "dirichlet":
+            return {"alpha": 0.5, **tree}
+        return tree
 
 
 class PreparedCohort(StoredCohort):

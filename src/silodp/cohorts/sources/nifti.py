@@ -44,6 +44,7 @@ def read_nifti(
             one grey (as at a volume's ends) and have nothing marked.
         mask_threshold: one mask of all from this value up; without it, and without labels, of all above 0.
     """
+    from nibabel.affines import voxel_sizes
 
     def read_mask(path: Path) -> NDArray[Any]:
         with at_fault(path, BROKEN):
@@ -53,7 +54,7 @@ def read_nifti(
         image, codes = _canonical(scan.files[0])
         images = np.ascontiguousarray(_as_seen(as_unit(image.get_fdata(dtype=np.float32)))[:, None])
         kept = images.min((1, 2, 3)) < images.max((1, 2, 3))
-        spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
+        spacing = round(float(np.mean(voxel_sizes(image.affine)[:2])), 4)
         rows = tuple(
             scan.row(
                 name=f"{scan.name}#{index}",
@@ -88,8 +89,9 @@ def measure_nifti(path: Path) -> Measure:
 
 def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:
     """A volume in canonical orientation (RAS+), and the orientation of its axes in the file."""
-    nibabel = _nibabel()
-    image = nibabel.squeeze_image(_load(path))  # a fourth axis of one
+    import nibabel
+
+    image = load_volume(path)
     if len(image.shape) != 3:
         raise Unreadable(f"it has the shape {times(image.shape)}; save one volume of three axes a file")
     return nibabel.as_closest_canonical(image), nibabel.aff2axcodes(image.affine)
@@ -100,7 +102,8 @@ def _load(path: Path) -> Any:
 
     The header is checked first, and extensions are not read: nibabel's own function would decompress them.
     """
-    nibabel = _nibabel()
+    import nibabel
+
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         start = file.read(HEADER)
     kinds = (nibabel.Nifti1Image, nibabel.Nifti2Image)
@@ -125,8 +128,10 @@ def from_seen(slices: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_volume(path: Path) -> Any:
-    """A volume of three axes as in its file: a nibabel image whose voxels are not read yet."""
-    return _nibabel().squeeze_image(_load(path))
+    """A volume as in its file, without axes of one: a nibabel image whose voxels are not read yet."""
+    import nibabel
+
+    return nibabel.squeeze_image(_load(path))
 
 
 def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
@@ -148,14 +153,8 @@ def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
 
 def _apart(mask: Any, image: Any) -> float:
     """The largest distance between corresponding corners of two volumes, in voxels of the coarsest axis."""
-    affines = _nibabel().affines
+    from nibabel import affines
+
     corners = np.array(list(product(*((0, length - 1) for length in image.shape))))
     ways = affines.apply_affine(mask.affine, corners) - affines.apply_affine(image.affine, corners)
     return float(np.linalg.norm(ways, axis=1).max() / affines.voxel_sizes(image.affine).max())
-
-
-def _nibabel() -> Any:
-    """Imported when needed; half of its functions have no types."""
-    import nibabel
-
-    return nibabel

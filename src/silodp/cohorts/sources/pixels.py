@@ -17,9 +17,8 @@ from silodp.cohorts.sources.limits import refuse_larger
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM")  # Pillow knows others, and starts programs for some
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
-COLOURED = (
-    1 << 32
-)  # and above it 24 bits of red, green and blue: a colour in a mask; no file has such a label
+# And above it 24 bits of red, green and blue: a colour in a mask. No file has such a label.
+COLOURED = 1 << 32
 WHOLE = 1e-3  # tolerance for labels that were scaled
 MOST_VALUES = 300  # distinct values of a mask that are kept
 
