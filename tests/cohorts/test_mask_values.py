@@ -77,7 +77,8 @@ def test_several_values_are_refused_and_either_setting_tells(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"cohort\.mask_labels=\[1, 2\] .*cohort\.mask_threshold=1 one mask"):
         prepare(settings(root), tmp_path / "out")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
-    assert load_files(settings(root, mask_labels=(1, 2))).hospitals[0].train.targets.shape[1] == 2
+    cohort = load_files(settings(root, mask_labels=(1, 2)))
+    assert (cohort.hospitals[0].train.targets.shape[1], cohort.about["classes"]) == (2, ["1", "2"])
     assert load_files(settings(root, mask_threshold=1)).hospitals[0].train.targets.shape[1] == 1
     with pytest.raises(InputError, match=r"cohort\.mask_threshold = 1 with cohort\.mask_labels: .*leave one"):
         settings(root, mask_threshold=1, mask_labels=(1, 2))
