@@ -209,32 +209,18 @@ def test_a_deflated_dicom_file_that_unpacks_to_more_than_it_may(
     file.PixelData = bytes(10_000_000)
     file.save_as(tmp_path / "a.dcm")
     assert (tmp_path / "a.dcm").stat().st_size < 20_000
-    assert read_dicom_image_refusal(tmp_path / "a.dcm") != ""
+    assert read_dicom_image(tmp_path / "a.dcm").pixels.shape == (1, 1, 64, 64)
     monkeypatch.setattr("silodp.cohorts.sources.limits.NUMBERS", 1_000_000)
-    assert "it unpacks to more than 1,000,000 bytes" in read_dicom_image_refusal(tmp_path / "a.dcm")
+    with pytest.raises(Unreadable, match="it unpacks to more than 1,000,000 bytes"):
+        read_dicom_image(tmp_path / "a.dcm")
 
 
-def read_dicom_image_refusal(path: Path) -> str:
-    try:
-        from silodp.cohorts.sources.dicom import read_dicom
-
-        read_dicom(Scan("a", (path,), 0), 1)
-    except Unreadable as error:
-        return str(error)
-    return ""
-
-
-def volume(path: Path, dimensions: tuple[int, ...], extra: bytes = b"") -> Path:
+def test_a_volume_that_declares_too_much(tmp_path: Path) -> None:
     content = bytearray(nibabel.Nifti1Image(np.ones((4, 4, 4), np.int16), np.eye(4)).to_bytes())
-    struct.pack_into(f"<{1 + len(dimensions)}h", content, 40, len(dimensions), *dimensions)
-    path.write_bytes(gzip.compress(bytes(content) + extra))
-    return path
-
-
-def test_volumes_that_declare_too_much_or_unpack_to_it(tmp_path: Path) -> None:
-    path = volume(tmp_path / "a.nii.gz", (30_000, 30_000, 30_000))
+    struct.pack_into("<4h", content, 40, 3, 30_000, 30_000, 30_000)
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content)))
     with pytest.raises(Unreadable, match="it declares 30000 × 30000 × 30000 numbers; at most 268,435,456"):
-        read_nifti(Scan("a", (path,), 0))
+        read_nifti(Scan("a", (tmp_path / "a.nii.gz",), 0))
 
 
 def test_extensions_of_a_volume_are_not_unpacked(tmp_path: Path) -> None:

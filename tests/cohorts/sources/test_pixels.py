@@ -39,16 +39,22 @@ def test_grey_bytes_come_back_as_they_are(tmp_path: Path, ending: str) -> None:
     np.testing.assert_array_equal(pixels, GREY[None])
 
 
-def test_grey_with_transparency_is_one_channel(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.png", GREY, "LA")), GREY[None])
+@pytest.mark.parametrize(("mode", "expected"), [("LA", GREY), ("1", (GREY > 127) * 255)])
+def test_grey_with_transparency_and_one_bit_are_one_channel(
+    tmp_path: Path, mode: str, expected: NDArray[Any]
+) -> None:
+    grey = expected.astype(np.uint8)
+    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.png", grey, mode)), grey[None])
 
 
-def test_colours_are_three_channels_in_the_order_red_green_blue(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mode"), [("x.png", None), ("x.png", "RGBA"), ("x.ppm", None)])
+def test_colours_are_three_channels_in_the_order_red_green_blue(
+    tmp_path: Path, name: str, mode: str | None
+) -> None:
     colours = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
-    for name, mode in (("rgb.png", None), ("rgba.png", "RGBA")):
-        pixels = read_picture(save(tmp_path / name, colours, mode))
-        np.testing.assert_array_equal(pixels, colours.transpose(2, 0, 1))
-        assert pixels.flags.c_contiguous
+    pixels = read_picture(save(tmp_path / name, colours, mode))
+    np.testing.assert_array_equal(pixels, colours.transpose(2, 0, 1))
+    assert pixels.flags.c_contiguous
 
 
 def test_a_picture_with_a_palette_has_its_colours(tmp_path: Path) -> None:
@@ -63,12 +69,6 @@ def test_jpeg_is_read_up_to_its_losses(tmp_path: Path) -> None:
     pixels = read_picture(save(tmp_path / "x.jpg", smooth, quality=95))
     assert pixels.shape == (1, 64, 64)
     assert np.abs(pixels[0].astype(int) - smooth).max() <= 4
-
-
-def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
-    bits = GREY > 100
-    pixels = read_picture(save(tmp_path / "x.png", bits))
-    np.testing.assert_array_equal(pixels, bits[None] * 255)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,6 @@ def test_a_gif_says_grey_by_its_palette(tmp_path: Path) -> None:
     image.putpalette([255, 255, 255, 0, 0, 0])  # white first, as some programs write it
     image.save(tmp_path / "x.gif")
     np.testing.assert_array_equal(read_mask_picture(tmp_path / "x.gif") > 0, LABELS > 0)
-
-
-def test_colours_of_ppm(tmp_path: Path) -> None:
-    colours = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
-    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.ppm", colours)), colours.transpose(2, 0, 1))
 
 
 def test_a_mask_keeps_fractions_and_refuses_nan(tmp_path: Path) -> None:
