@@ -217,6 +217,6 @@ def grain(rng: np.random.Generator, count: int, size: int, sigma: float) -> Arra
 
 
 def to_bytes(images: Array) -> NDArray[np.uint8]:
-    """From 0…1 to 0…255. NaN has no byte: whoever drew it is to be mended, not the picture."""
+    """From 0…1 to 0…255; AssertionError for NaN or infinity, which only a defect of the drawing gives."""
     assert np.isfinite(images).all(), "a drawing has NaN or infinite pixels"
     return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
