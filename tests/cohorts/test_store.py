@@ -13,7 +13,7 @@ from conftest import forked
 from PIL import Image
 
 from silodp.cohorts import store as store_module
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.sources.pixels import read_picture
 from silodp.cohorts.store import Store, build_store, cached_store, open_store
@@ -45,7 +45,9 @@ class Files:
 
     def read(self, scan: Scan) -> Pictures:
         self.decoded.append(scan.name)
-        return one_picture(scan, read_picture(scan.files[0]), features={"slice": 1.5})
+        image = read_picture(scan.files[0])
+        row = scan.row(size=image.shape[-2:], features={"slice": 1.5})
+        return Pictures(image[None], scan.labels(1), (row,))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from silodp import __version__
 from silodp.cohorts.catalogue import Catalogue, Problem, Scan
+from silodp.cohorts.decoding import below
 from silodp.cohorts.kinds import FileCohort
 from silodp.errors import InputError
 from silodp.files import key_of, private_folder, read_plain, write_atomically
@@ -63,9 +64,7 @@ def cached_scan(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]
 
 
 def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
-    def below(path: Path) -> str:
-        return path.relative_to(catalogue.root).as_posix()
-
+    root = catalogue.root
     return {
         "decided_by": key,
         "layout": catalogue.layout,
@@ -73,14 +72,14 @@ def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
         "classes": catalogue.classes,
         "scans": [
             [
-                scan.name, [below(file) for file in scan.files], scan.label, scan.hospital, scan.patient,
-                scan.part, scan.stratum,
+                scan.name, [below(file, root) for file in scan.files], scan.label,
+                scan.hospital, scan.patient, scan.part, scan.stratum,
             ]
             for scan in catalogue.scans
         ],
         "problems": [(problem.name, problem.what) for problem in catalogue.problems],
         "notes": catalogue.notes,
-        "lists": [below(file) for file in catalogue.lists],
+        "lists": [below(file, root) for file in catalogue.lists],
     }  # fmt: skip
 
 

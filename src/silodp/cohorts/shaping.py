@@ -25,7 +25,7 @@ class Shaped:
     rows: tuple[Row, ...]
     digests: tuple[str, ...]
     problems: tuple[Problem, ...]
-    mask_values: tuple[frozenset[float], ...] = ()
+    mask_values: tuple[frozenset[float], ...]
 
 
 def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
@@ -40,13 +40,13 @@ def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
     faults = [_fault(image) for image in images]
     good = [number for number, fault in enumerate(faults) if not fault]
     pieces = [good[first : first + PIECE] for first in range(0, max(1, len(good)), PIECE)]
-    problems = [Problem(row.name, fault) for row, fault in zip(pictures.rows, faults, strict=True) if fault]
+    problems = (Problem(row.name, fault) for row, fault in zip(pictures.rows, faults, strict=True) if fault)
     return Shaped(
         np.concatenate([prepare(images[piece], settings) for piece in pieces]),
         np.concatenate([_prepare_targets(targets[piece], settings) for piece in pieces]),
         tuple(pictures.rows[number] for number in good),
         tuple(digest(images[number]) for number in good),
-        (*pictures.problems, *problems),
+        tuple(problems),
         pictures.mask_values,
     )
 

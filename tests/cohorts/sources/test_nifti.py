@@ -126,7 +126,6 @@ def test_a_class_goes_to_every_slice_that_is_not_blank(tmp_path: Path) -> None:
     assert [row.name for row in pictures.rows] == ["x.nii#1", "x.nii#2", "x.nii#4"]
     assert pictures.targets.tolist() == [2, 2, 2]
     assert len(pictures.images) == 3
-    assert pictures.problems == ()
     assert read_nifti(Scan("x.nii", (path,))).targets.tolist() == [-1, -1, -1]
     assert len(read_nifti(Scan("x.nii", (path,), label=2), None, True).rows) == 3  # no masks to ask for
 

@@ -77,7 +77,6 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
     image = read_dicom_image(scan.files[0])
     images = _grey(image, channels, head)
     frames = len(images)
-    targets = np.full(frames, -1 if scan.label is None else scan.label)
     rows = []
     for number, position in enumerate(image.positions, start=1):
         known = {"slice": position, "scanner": image.scanner}
@@ -90,7 +89,7 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
                 features={name: value for name, value in known.items() if value is not None},
             )
         )
-    return Pictures(images, targets, tuple(rows))
+    return Pictures(images, scan.labels(frames), tuple(rows))
 
 
 def _links(image: DicomImage, named: bool) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def read_nifti(
             )
             for index in range(len(images))
         )
-        pictures = Pictures(images, np.full(len(images), -1 if scan.label is None else scan.label), rows)
+        pictures = Pictures(images, scan.labels(len(images)), rows)
         if len(scan.files) > 1:
             pictures = with_masks(pictures, scan.files[1:], read_mask, mask_labels, mask_threshold)
             marked = pictures.targets.any((1, 2, 3))

@@ -16,14 +16,13 @@ from typing import IO, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable, first_line
+from silodp.cohorts.catalogue import PART_NAMES, Catalogue, Pictures, Row, Scan, Unreadable, first_line
 from silodp.cohorts.kinds import MaskSettings
 from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
 from silodp.errors import InputError
 from silodp.files import open_plain
 
-SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
 
@@ -215,9 +214,9 @@ def _text(value: Any) -> str | None:
 
 
 def _part(text: str) -> str:
-    if text.lower() not in SPLITS:
-        raise Unreadable(f"an image's part is {text!r}; it can be {', '.join(SPLITS)}")
-    return SPLITS[text.lower()]
+    if text.lower() not in PART_NAMES:
+        raise Unreadable(f"an image's part is {text!r}; it can be {', '.join(PART_NAMES)}")
+    return PART_NAMES[text.lower()]
 
 
 def _masks(

@@ -143,17 +143,18 @@ def with_masks(
     return replace(pictures, targets=np.concatenate(masks, axis=1), mask_values=tuple(values))
 
 
-def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDArray[np.float32]:
-    """Scales values to 0…1 between two percentiles of all of them, as float32."""
+def as_unit(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Scales values to 0…1 between the 1st and the 99th percentile of all of them, as float32."""
     values = numbers.astype(np.float32)
     if not np.isfinite(values).all():
         raise Unreadable("it has NaN or infinite values")
-    below, above = np.percentile(values, [low, high])
+    ends = (1.0, 99.0)
+    below, above = np.percentile(values, ends)
     if above <= below:  # nearly all numbers are the same
-        low, high = 0.0, 100.0
+        ends = (0.0, 100.0)
         if values.max() <= values.min():
             raise Unreadable("it is constant")
-    bottom, top = _percentiles(values, low, high)
+    bottom, top = _percentiles(values, *ends)
     if top <= bottom:  # in single precision
         bottom, top = values.min(), values.max()
     unit: NDArray[np.float32] = ((values - bottom) / (top - bottom)).clip(0.0, 1.0)

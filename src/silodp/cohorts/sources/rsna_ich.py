@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import Classes, FolderCohort, ImageSize
-from silodp.cohorts.sources.dicom import DICOM, read_dicom
+from silodp.cohorts.sources.dicom import DICOM
+from silodp.cohorts.sources.folder import read_image
 from silodp.cohorts.sources.pairing import patient_pattern, with_pattern
-from silodp.cohorts.sources.pixels import PICTURES, read_picture
+from silodp.cohorts.sources.pixels import PICTURES
 from silodp.cohorts.sources.rsna_labels import (
     ALL,
     KAGGLE,
@@ -62,7 +63,7 @@ class RsnaIch(FolderCohort):
         return [below.fingerprint, *(stamp(folder / name) for name in below.ending_in(".csv"))]
 
     def reader(self) -> Callable[[Scan], Pictures]:
-        return partial(_read, channels=self.channels)
+        return partial(read_image, settings=self)
 
     def scan(self, root: Path) -> Catalogue:
         """Reads the labels, and finds their images in one pass over the folders."""
@@ -110,12 +111,6 @@ class RsnaIch(FolderCohort):
             tuple(notes),
             tuple(root / table for table in tables),
         )
-
-
-def _read(scan: Scan, channels: int | None) -> Pictures:
-    if scan.files[0].suffix.lower() in DICOM:
-        return read_dicom(scan, channels, head=True)
-    return one_picture(scan, read_picture(scan.files[0]))
 
 
 def _by_use(below: Below) -> tuple[list[str], Images, Images]:
