@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 AIR = -1024.0  # Hounsfield units; nothing is thinner
-
-
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 

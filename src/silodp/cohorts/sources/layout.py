@@ -13,11 +13,7 @@ from silodp.cohorts.sources.pairing import IMAGES, MASKS, Found
 from silodp.errors import InputError
 
 _HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
-
-
 _NO = re.compile(r"(no|non|not|without) ")
-
-
 LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
 
 
