@@ -130,7 +130,7 @@ class Scan:
     stratum: str = ""
 
     def labels(self, count: int) -> NDArray[np.int64]:
-        """(count,) the label of each of its images; -1 where the targets are masks, or nobody knows."""
+        """(count,) the label of each of its images; -1 where it has none."""
         return np.full(count, -1 if self.label is None else self.label)
 
     def row(self, **more: Any) -> Row:

@@ -53,7 +53,7 @@ def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
 
 def prepare(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
     """Converts (n, c, h, w) uint8, or numbers 0…1, to what is stored: uint8, or float16 of −1…1."""
-    return _number(_resize(_channels(images, settings.channels), settings), settings.storage)
+    return _as_stored(_resize(_channels(images, settings.channels), settings), settings.storage)
 
 
 def digest(image: NDArray[Any]) -> str:
@@ -140,7 +140,7 @@ def _padded(images: NDArray[Any], size: int) -> NDArray[Any]:
     )
 
 
-def _number(images: NDArray[Any], storage: str) -> NDArray[Any]:
+def _as_stored(images: NDArray[Any], storage: str) -> NDArray[Any]:
     """Bytes 0…255, or half precision −1…1, which is what a network is given of bytes."""
     if storage == "uint8":
         if images.dtype == np.uint8:

@@ -98,7 +98,7 @@ def _end_all() -> None:
 
 
 def _serve(pipe: Connection) -> None:
-    """In the other process: answers requests until there is nobody to ask."""
+    """In the other process: answers requests until the pipe is closed."""
     from pydicom import config, dcmread
     from pydicom.pixels.utils import pixel_array
 
