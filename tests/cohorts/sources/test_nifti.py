@@ -142,7 +142,9 @@ def test_what_shows_one_grey_is_blank(tmp_path: Path) -> None:
     assert [row.features["slice"] for row in read(path, empty).rows] == [1, 2]
 
 
-def test_a_volume_of_constant_slices_is_refused(tmp_path: Path) -> None:
+def test_a_constant_volume_and_one_of_constant_slices_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="it is constant"):
+        read(save(tmp_path / "y.nii", np.full(SHAPE, 3, dtype=np.int16)))
     path = save(tmp_path / "x.nii", np.ones(SHAPE, dtype=np.int16) * np.arange(4, dtype=np.int16))
     empty = save(tmp_path / "m.nii", np.zeros(SHAPE, dtype=np.uint8))
     for files in ((path,), (path, empty)):
@@ -271,11 +273,6 @@ def test_a_mask_of_fractions_an_empty_one_and_a_picture(tmp_path: Path) -> None:
     assert read(good, soft, mask_threshold=0.3).targets.sum() == 1
     with pytest.raises(Unreadable, match="the mask is not a NIfTI volume, but its image is"):
         read(good, tmp_path / "m.png")
-
-
-def test_a_constant_volume_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="it is constant"):
-        read(save(tmp_path / "x.nii", np.full(SHAPE, 3, dtype=np.int16)))
 
 
 @pytest.mark.parametrize("ending", ["nii", "nii.gz"])
