@@ -15,6 +15,7 @@ import nibabel
 import numpy as np
 import pydicom
 import pytest
+from cohort_files import PIXELS, save
 from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.uid import DeflatedExplicitVRLittleEndian
@@ -24,6 +25,7 @@ from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import look
 from silodp.cohorts.sources.dicom import read_dicom_image
 from silodp.cohorts.sources.dicom_limits import coded_shape
+from silodp.cohorts.sources.folder import Folder, read_files
 from silodp.cohorts.sources.limits import NUMBERS, refuse_larger, refuse_special
 from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_picture
@@ -233,3 +235,25 @@ def test_extensions_of_a_volume_are_not_unpacked(tmp_path: Path) -> None:
     struct.pack_into("<f", content, 108, 368.0)
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content)))
     assert read_nifti(Scan("a", (tmp_path / "a.nii.gz",), 0)).images.shape == (4, 1, 4, 4)
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("a.nii", "nifti.as_unit"),
+        ("a.nii", "nifti._mask"),
+        ("a.dcm", "dicom.places_of"),
+        ("a.dcm", "dicom_pixels._pixels"),
+    ],
+)
+def test_a_lack_of_memory_is_not_called_damage(
+    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, name, PIXELS if name == "a.dcm" else np.arange(48, dtype=np.int16).reshape(4, 4, 3))
+    monkeypatch.setattr(f"silodp.cohorts.sources.{place}", fail)
+    with pytest.raises(MemoryError):
+        read_files(Scan("a", (path,) if name == "a.dcm" else (path, path)), Folder())

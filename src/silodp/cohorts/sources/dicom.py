@@ -115,7 +115,7 @@ def read_dicom_image(path: Path) -> DicomImage:
     try:
         refuse_large(path, file)
         return _image(file)
-    except Unreadable:
+    except (Unreadable, MemoryError):
         raise
     except Exception as error:  # pydicom raises many kinds on tags that are not what they should be
         raise Unreadable(f"its tags are damaged: {reason_of(error)}") from error
@@ -159,7 +159,7 @@ def _open(path: Path) -> FileDataset:
         return file
     except (Unreadable, OSError):
         raise
-    except Exception as error:
+    except Exception as error:  # a damaged length raises MemoryError, too
         raise Unreadable(f"it is a damaged DICOM file: {reason_of(error)}") from error
 
 

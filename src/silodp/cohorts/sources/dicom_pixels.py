@@ -48,6 +48,8 @@ def decode(file: FileDataset) -> NDArray[Any]:
             raise Unreadable(f"its pixel data are cut off after {there} of {wanted} bytes")
     try:
         stored = _pixels(file)
+    except MemoryError:
+        raise
     except Ended as error:
         raise Unreadable(f"its pixels ({form}) cannot be decoded: {error}") from error
     except Exception as error:

@@ -72,7 +72,7 @@ def read_nifti(
                     "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
                 )
             kept = marked if with_mask_only else marked | kept
-    except Unreadable:
+    except (Unreadable, MemoryError):
         raise
     except Exception as error:  # nibabel, gzip and zlib each raise their own kinds on damaged files
         raise Unreadable(BROKEN.format(first_line(error, *scan.files))) from error
