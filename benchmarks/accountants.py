@@ -10,15 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from silodp.privacy.accountants import Accountant, figures, spent
+from silodp.privacy.accountants import Accountant, epsilon_bounds, spent
 from silodp.privacy.events import Event
 
 
 def ledger(rounds: int, rule: str = "all", rate: float = 1.0) -> list[Event]:
     """Every round with a v and a noise multiplier of its own."""
-    chance = random.Random(random.random())  # a new one each time: figures are cached
+    rng = random.Random(random.random())  # a new one each time: figures are cached
     return [
-        Event(t, "model update", True, 0.5 + chance.random(), chance.randint(1, 15), 1.0, rule, rate)  # type: ignore[arg-type]
+        Event(t, "model update", True, 0.5 + rng.random(), rng.randint(1, 15), 1.0, rule, rate)  # type: ignore[arg-type]
         for t in range(1, rounds + 1)
     ]
 
@@ -44,9 +44,9 @@ def main(words: list[str]) -> None:
     events = [Event(t, "model update", True, noise, v, 1.0, "poisson", 0.3) for t in range(1, sampled + 1)]
     accountants: tuple[Accountant, ...] = ("pld", "prv", "rdp")
     for accountant in accountants:
-        figures(events[:2], 0.01, accountant)
+        epsilon_bounds(events[:2], 0.01, accountant)
         deltas = [0.01 + 1e-6 * number for number in range(3)]
-        took = best(lambda a=accountant, d=deltas: figures(events, d.pop(), a), 1 if smoke else 3)  # type: ignore[misc]
+        took = best(lambda a=accountant, d=deltas: epsilon_bounds(events, d.pop(), a), 1 if smoke else 3)  # type: ignore[misc]
         print(f"{accountant}, {sampled} rounds, Poisson 0.3, both units and neighbours: {took:.0f} ms")
 
 

@@ -48,9 +48,9 @@ SMOKE = {"model": {"kind": "unet", "features": 2, "levels": 1}, "size": 16, "v":
 
 
 def cohort(task: str, size: int, images: int) -> Cohort:
-    chance, hospitals = torch.Generator().manual_seed(0), []
+    rng, hospitals = torch.Generator().manual_seed(0), []
     for number in range(HOSPITALS):
-        pictures = torch.randint(0, 256, (images + 4, 1, size, size), generator=chance, dtype=torch.uint8)
+        pictures = torch.randint(0, 256, (images + 4, 1, size, size), generator=rng, dtype=torch.uint8)
         targets = (pictures > 127).byte() if task == "segmentation" else torch.arange(images + 4) % 2
         parts = [slice(images), slice(images, images + 2), slice(images + 2, None)]
         examples = [Examples(pictures[part], targets[part]) for part in parts]

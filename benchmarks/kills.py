@@ -29,7 +29,8 @@ from typing import Any
 
 import torch
 
-from silodp import Cohort, Experiment, InputError, resume, train
+from silodp import Experiment, InputError, resume, train
+from silodp.bench.workloads import Workload
 from silodp.privacy.ledger import Ledger, read_ledger
 from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
@@ -76,6 +77,9 @@ KINDS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+BLOBS = Workload("blobs", "unet", width=2, side=16, hospitals=3, intermediaries=1, images=12)
+"""What victims train on that are forked: noisy images with a bright square, and its mask."""
+
 COMMAND_LINE = {"cohort.kind": "synthetic-mri", "cohort.slices": 40, "cohort.image_size": 32}
 SAME = ("ledger.jsonl", "model.safetensors", "model-best.safetensors", "experiment.toml")
 
@@ -114,7 +118,7 @@ def main() -> None:
 def kill_many(kills: int, command_line: int, seed: int, folder: Path, say: Callable[[str], object]) -> Tally:
     """Runs of each kind in turn, each killed one to four times, until so many kills are done."""
     torch.set_num_threads(1)
-    chance, tally = random.Random(seed), Tally()
+    rng, tally = random.Random(seed), Tally()
     undisturbed: dict[tuple[str, bool], tuple[Path, float]] = {}
     names = list(KINDS)
     while tally.kills < kills:
@@ -125,8 +129,8 @@ def kill_many(kills: int, command_line: int, seed: int, folder: Path, say: Calla
             undisturbed[name, through_shell] = _undisturbed(name, through_shell, folder)
         reference, seconds = undisturbed[name, through_shell]
         tally.runs += 1
-        wanted = min(kills - tally.kills, chance.randint(1, 4))
-        done = kind.kill_and_finish(wanted, seconds, chance, tally)
+        wanted = min(kills - tally.kills, rng.randint(1, 4))
+        done = kind.kill_and_finish(wanted, seconds, rng, tally)
         faults = kind.faults(reference, tally) if done else ["does not come to its end"]
         tally.faults += [f"{name} ({kind.folder.name}): {fault}" for fault in faults]
         how = " (command line)" if through_shell else ""
@@ -137,7 +141,9 @@ def kill_many(kills: int, command_line: int, seed: int, folder: Path, say: Calla
 def _undisturbed(name: str, through_shell: bool, folder: Path) -> tuple[Path, float]:
     """The folder of a run that nobody kills, and the seconds that one takes."""
     if not through_shell:  # all that is imported and cached in this process need not be by the victims
-        train(Kind(name, False, folder, folder).experiment, cohort=blob_cohort(), out=folder / f"warm-{name}")
+        train(
+            Kind(name, False, folder, folder).experiment, cohort=BLOBS.cohort(), out=folder / f"warm-{name}"
+        )
     whole = Kind(name, through_shell, folder / f"whole-{name}-{through_shell}", folder / f"whole-{name}")
     started = time.perf_counter()
     if not whole.wait(whole.start()):
@@ -182,7 +188,7 @@ class Kind:
         try:
             gc.disable()
             _list_releases(self.released)
-            how: dict[str, Any] = {"cohort": blob_cohort(), "device": "cpu"}
+            how: dict[str, Any] = {"cohort": BLOBS.cohort(), "device": "cpu"}
             if going_on:
                 resume(self.folder, **how)
             else:
@@ -199,12 +205,12 @@ class Kind:
         _, status = os.waitpid(process, 0)
         return os.waitstatus_to_exitcode(status) == 0
 
-    def kill_and_finish(self, kills: int, seconds: float, chance: random.Random, tally: Tally) -> bool:
+    def kill_and_finish(self, kills: int, seconds: float, rng: random.Random, tally: Tally) -> bool:
         """So many kills, at moments drawn evenly over `seconds`, then to the end; whether it came there."""
         while kills:
             going_on = (self.folder / "experiment.toml").exists()
             process = self.start()
-            time.sleep(chance.uniform(0, seconds))
+            time.sleep(rng.uniform(0, seconds))
             os.kill(process, signal.SIGKILL)
             _, status = os.waitpid(process, 0)
             if os.WIFSIGNALED(status):
@@ -270,18 +276,6 @@ def _list_releases(path: Path) -> None:
 def _without_seconds(folder: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if "seconds" not in key} for line in lines]
-
-
-def blob_cohort(hospitals: int = 3, images: int = 20, size: int = 16) -> Cohort:
-    """Noisy pictures with a bright square, and its mask: quick to make and to learn."""
-    chance, members = torch.Generator().manual_seed(5), {}
-    for number in range(hospitals):
-        masks = torch.zeros(images, 1, size, size)
-        for mask in masks:
-            top, left = torch.randint(0, size - 6, (2,), generator=chance).tolist()
-            mask[0, top : top + 6, left : left + 6] = 1
-        members[f"hospital-{number}"] = (masks + 0.4 * torch.randn(masks.shape, generator=chance), masks)
-    return Cohort.from_tensors(members)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from unittest import mock
 
 import torch
 
 from silodp.bench.federated import FederatedRounds
 from silodp.bench.timers import Timers
 from silodp.bench.workloads import SMOKE, TINY, UNET, Workload
+from silodp.noise.streams import noise_of
 from silodp.tables import markdown_table
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -60,14 +62,13 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 def profile(workload: Workload, count: int, threads: int) -> None:
     rounds = FederatedRounds(workload, "cpu", {"threads": threads})
-    federation = rounds.parts.federation
-    with Timers() as timers:
+    timers = Timers()
+    timed = mock.patch("silodp.federation.noise_of", lambda *given: timers.around("noise", noise_of(*given)))
+    with timers, timed:
         for part, places in PARTS.items():
             for place in places:
                 timers.put(part, place)
         timers.put_on("loss", rounds.parts.task, "loss")
-        draw = federation._noise
-        object.__setattr__(federation, "_noise", lambda number: timers.around("noise", draw(number)))
         rounds.round()  # warms up
         timers.clear()
         started = time.perf_counter()

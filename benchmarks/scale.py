@@ -32,7 +32,7 @@ from silodp.bench.federated import FederatedRounds
 from silodp.bench.timers import Timers
 from silodp.bench.workloads import SMOKE, TINY, UNET, Workload
 from silodp.cohorts import Cohort, HospitalData
-from silodp.federation import build_mechanism
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, RoundPlan
 from silodp.noise.streams import NoiseSource, noise_of
 from silodp.runs.schema import RoundRecord
@@ -125,7 +125,7 @@ def aggregation(repeats: int, smoke: bool) -> None:
     """Each cost is that of one more: so what a call costs in any case does not hide it."""
     size, many = (1000, 2) if smoke else (PARAMETERS, 4)
     experiment = TINY.experiment({"threads": torch.get_num_threads()}).resolve(many, torch.get_num_threads())
-    mechanism, start = build_mechanism(experiment, [80] * many), torch.zeros(size)
+    mechanism, start = Mechanism.of(experiment, [80] * many), torch.zeros(size)
     names = [f"hospital-{number}" for number in range(many)]
     update = torch.randn(size).div_(size**0.5).mul_(2)
 

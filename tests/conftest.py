@@ -178,6 +178,17 @@ def experiment() -> Experiment:
 
 
 @pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds with v = 2, z = 0.5 and quantile clipping, which nobody changes."""
+    from silodp import train
+
+    tree = {"rounds": 4, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4}}
+    experiment = Experiment.build({**tree, "intermediaries": {"rule": "fixed", "count": 2}})
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return train(experiment, cohort=blob_cohort(), out=folder, device="cpu").folder
+
+
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Chromium; see `browser.Browser`."""
     from browser import started  # takes a moment to import, and few tests need it
@@ -210,6 +221,13 @@ def command_line(
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
     return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+
+
+def command_with_cache(
+    *arguments: object, cwd: Path, how: Callable[..., subprocess.CompletedProcess[str]] = command_line
+) -> subprocess.CompletedProcess[str]:
+    """A command in a folder that has a cache of its own, on a wide terminal."""
+    return how(*arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160")
 
 
 def succeed(

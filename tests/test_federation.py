@@ -21,13 +21,13 @@ from silodp import Cohort, Experiment, resume, train
 from silodp.diagnostics import Unprotected
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.federation import Federation, State, build_mechanism
+from silodp.federation import Federation, State
 from silodp.hospital import Hospital
 from silodp.intermediary import Ratio
 from silodp.local.jobs import batch_count, planned_steps
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, Release, RoundPlan
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import write_start
 from silodp.noise.lattice import sensitivity, spacing
 from silodp.noise.streams import NoiseSource, derive_seed
@@ -179,7 +179,7 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
         "clipping": {"rule": "rehearsed"},
         "server": {"average": 0.5},
     }  # fmt: skip
-    monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
+    monkeypatch.setitem(silodp.runs.rehearsal.GRID, "clipping.noise", (0.5, 2.0))
     monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
     monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 8)
     cohort = blob_cohort(images=15)
@@ -193,8 +193,8 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
     assert differences(first, second) == set()
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_the_model_is_the_mean_of_the_last_rounds(share: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_model_is_the_mean_of_the_last_rounds_or_the_last(share: float, tmp_path: Path) -> None:
     experiment = Experiment.build(
         {"rounds": 5, "model": {"features": 2, "levels": 1}, "local": {"batch_size": 4, "learning_rate": 0.1},
          "server": {"average": share}}
@@ -205,16 +205,10 @@ def test_the_model_is_the_mean_of_the_last_rounds(share: float, tmp_path: Path) 
         seen.append(state.parameters.clone())
         if done.plan.round <= 5 - math.ceil(5 * share):
             assert state.model is state.parameters
-    last = torch.stack(seen[-math.ceil(5 * share) :])
-    torch.testing.assert_close(state.model, last.mean(0))
-    assert not torch.allclose(state.model, state.parameters)
-
-
-def test_without_an_average_the_model_is_the_last_rounds(tmp_path: Path) -> None:
-    experiment = Experiment.build({"rounds": 2, "model": {"features": 2, "levels": 1}})
-    made, state = federation(experiment, blob_cohort(images=15))
-    for _ in made.rounds(state, Ledger(tmp_path / "ledger")):
-        assert state.model is state.parameters
+    if share:
+        last = torch.stack(seen[-math.ceil(5 * share) :])
+        torch.testing.assert_close(state.model, last.mean(0))
+        assert not torch.allclose(state.model, state.parameters)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +235,7 @@ def test_the_authors_rules_bypass_the_mechanism_and_the_ledger_says_so(
     assert any(not event["protected"] for event in events)
 
 
-# The brake.
+# The budget check.
 
 
 def rounds_within(epsilon: float, z: float, v: int, delta: float = 0.1) -> int:
@@ -272,23 +266,6 @@ def limited(experiment: Experiment) -> Experiment:
     )
 
 
-def test_a_round_that_would_overspend_does_not_start(
-    limited: Experiment, cohort: Cohort, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = rounds_within(1.5, 4.0, 2)
-    assert 1 < expected < 6
-    result = train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["rounds"] == expected
-    assert summary["epsilon"]["hospital"] <= 1.5
-    assert summary["stopped"].startswith(f"round {expected + 1} would bring ε for one hospital to ")
-    assert "over the budget of 1.5" in caplog.text
-    ledger = records(tmp_path / "run", "ledger.jsonl")
-    assert max(event["round"] for event in ledger) == expected
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(expected) * 2 / 4.0, 0.1))
-
-
 def rounds_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rounds for which hospitals are asked to train, from now on."""
     asked: list[int] = []
@@ -302,12 +279,25 @@ def rounds_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
-def test_the_engine_is_not_asked_for_a_round_too_many(
-    limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_round_that_would_overspend_does_not_start(
+    limited: Experiment,
+    cohort: Cohort,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    asked = rounds_asked(monkeypatch)
-    train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
-    assert asked == list(range(1, rounds_within(1.5, 4.0, 2) + 1))
+    expected, asked = rounds_within(1.5, 4.0, 2), rounds_asked(monkeypatch)
+    assert 1 < expected < 6
+    result = train(limited, cohort=cohort, out=tmp_path / "run", device="cpu")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["rounds"] == expected
+    assert asked == list(range(1, expected + 1))
+    assert summary["epsilon"]["hospital"] <= 1.5
+    assert summary["stopped"].startswith(f"round {expected + 1} would bring ε for one hospital to ")
+    assert "over the budget of 1.5" in caplog.text
+    assert max(event["round"] for event in records(tmp_path / "run", "ledger.jsonl")) == expected
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(expected) * 2 / 4.0, 0.1))
 
 
 @pytest.mark.parametrize("rounds_before_the_last", [0, 3])
@@ -350,8 +340,7 @@ def test_with_fresh_noise_a_redone_round_is_paid_for_again(
 def test_a_redone_round_with_other_noise_is_neither_used_nor_written_if_it_overspends(
     limited: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brake expects the same noise again; if it comes out differently, the door stays shut."""
-
+    """The budget check expects the same noise again; another release would cost more than there is."""
     last = rounds_within(1.5, 4.0, 2)
     killed_run(limited, last, cohort=cohort, out=tmp_path / "run")
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
@@ -406,7 +395,7 @@ def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) ->
         }
     )
     sizes = [3, 9, 26]
-    local = build_mechanism(experiment, sizes).local
+    local = Mechanism.of(experiment, sizes).local
     assert local is not None
     for size in sizes:
         count = batch_count(size, 4)
@@ -421,7 +410,7 @@ def test_dp_sgd_is_accounted_for_the_hospital_that_fares_worst(epochs: float) ->
     assert local.steps == max(planned_steps(size, experiment.local) for size in sizes)
     assert local.batch_size == 4
     assert local.passes == math.ceil(epochs)
-    assert build_mechanism(experiment.change(local__batch_size=2), [3, 3]).local.batch_size == 3  # type: ignore[union-attr]
+    assert Mechanism.of(experiment.change(local__batch_size=2), [3, 3]).local.batch_size == 3  # type: ignore[union-attr]
 
 
 def test_a_ledger_behind_its_metrics_is_not_resumed(
@@ -448,29 +437,29 @@ def test_after_a_crash_the_rounds_tell_all_that_was_released(
         assert line["epsilon"]["hospital"] == pytest.approx(expected, rel=1e-6)
 
 
-def only_first(cohort: Cohort, count: int) -> Cohort:
-    """The same cohort without the hospitals that do not train."""
-    return Cohort(cohort.name, cohort.hospitals[:count])
-
-
-@pytest.mark.parametrize("rule", ["adaptive", "closed-form"])
-@pytest.mark.parametrize("server", ["fedavg", "fednova"])
-@pytest.mark.parametrize(("participation", "rate"), [("all", 1.0), ("fraction", 0.5), ("poisson", 0.6)])
+@pytest.mark.parametrize(
+    ("rule", "server", "participation"),
+    [
+        ("adaptive", "fednova", {"rule": "all"}),
+        ("closed-form", "fednova", {"rule": "fraction", "rate": 0.5}),
+        ("adaptive", "fedavg", {"rule": "poisson", "rate": 0.6}),
+        ("closed-form", "fedavg", {"rule": "all"}),
+    ],
+    ids=str,
+)
 def test_members_are_a_federation_of_their_own(
-    rule: str, server: str, participation: str, rate: float, experiment: Experiment, tmp_path: Path
+    rule: str, server: str, participation: dict[str, Any], experiment: Experiment, tmp_path: Path
 ) -> None:
     """N in noise, denominator, v, τ_eff and draws is that of a federation which has no other hospitals."""
     uneven = [blob_cohort(1, images).hospitals[0] for images in (30, 40, 20, 8)]
     cohort = Cohort("uneven", tuple(replace(data, name=f"h{i}") for i, data in enumerate(uneven)))
     changed = experiment.change(
         rounds=3, intermediaries={"rule": rule}, server__optimizer=server, privacy__noise_multiplier=0.3,
-        participation={"rule": participation} | ({} if participation == "all" else {"rate": rate}),
+        participation=participation,
     )  # fmt: skip
     seen = []
-    for wanted, hospitals in (
-        (changed.change(participation__members=2), cohort),
-        (changed, only_first(cohort, 2)),
-    ):
+    trained = Cohort(cohort.name, cohort.hospitals[:2])
+    for wanted, hospitals in ((changed.change(participation__members=2), cohort), (changed, trained)):
         made, state = federation(wanted, hospitals)
         assert set(made.hospitals) == {"h0", "h1"}
         ledger = Ledger(tmp_path / f"{len(hospitals.hospitals)}.jsonl")

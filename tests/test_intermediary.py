@@ -15,10 +15,7 @@ ESTIMATING = ("adaptive", "initial", "stable", "progressive")
 
 
 def rule(name: str, count: int = 1) -> IntermediaryRule:
-    settings = {"rule": name} | ({} if name == "closed-form" else {"count": count})
-    found = IntermediaryRule.chosen(settings)
-    assert isinstance(found, IntermediaryRule)
-    return found
+    return IntermediaryRule.of(rule=name, **({} if name == "closed-form" else {"count": count}))
 
 
 def measured(lambda_: float) -> Ratio:
@@ -67,11 +64,8 @@ def test_lambda_is_xi_over_phi(noise: float, total: float, summed: float) -> Non
     assert ratio.xi == pytest.approx(noise / summed)
     assert ratio.phi == pytest.approx(total / summed)
     assert ratio.lambda_ == pytest.approx(ratio.xi / ratio.phi)
-
-
-def test_a_ratio_of_nothing_is_infinite() -> None:
-    empty = Ratio(1.0, 0.0, 0.0)
-    assert empty.xi == empty.phi == empty.lambda_ == math.inf
+    nobody = Ratio(noise, 0.0, 0.0)
+    assert nobody.xi == nobody.phi == nobody.lambda_ == math.inf
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -158,28 +158,6 @@ def test_a_task_defined_by_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     experiment = Experiment.build({"task": "margins"}, changes | {"cohort.cache": str(tmp_path / "cache")})
     assert (experiment.cohort.kind, experiment.model.kind) == ("npz", "tests-linear")
     assert "auc" in train(experiment, out=tmp_path / "run", device="cpu").test
-
-
-@pytest.mark.parametrize(
-    ("tree", "words"),
-    [
-        ({"local": {"momentum": 0.5}}, "local.momentum = 0.5: not a setting of local.optimizer = adam"),
-        ({"local": {"optimizer": "sgd", "amsgrad": True}}, "local.amsgrad = True: not a setting of"),
-        ({"model": {"growth": 4}}, "model.growth = 4: not a setting of model.kind = unet"),
-        ({"cohort": {"path": "x"}}, "cohort.path = 'x': not a setting of cohort.kind = synthetic-mri"),
-        ({"cohort": {"kind": "npz", "slices": 3}}, "cohort.slices = 3: not a setting of cohort.kind = npz"),
-        ({"cohort": {"kind": "npz", "alpha": 3}}, "cohort.alpha = 3.0 with cohort.partition = its default"),
-        ({"cohort": {"kind": "npz", "sizes": [1], "partition": "equal"}}, "set cohort.partition=sizes"),
-        ({"cohort": {"kind": "npz", "classes": 3}}, "cohort.classes = 3 with task = segmentation"),
-        ({"privacy": {"sample_clip_bound": 2.0}}, "privacy.sample_clip_bound = 2.0 with privacy.level"),
-        ({"privacy": {"image_delta": 0.1}}, "privacy.image_delta = 0.1 with privacy.level = client"),
-        ({"privacy": {"may_stay_away": 1}}, "privacy.may_stay_away = 1 with privacy.noise = central"),
-    ],
-)  # fmt: skip
-def test_what_would_be_ignored_is_refused(tree: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Experiment(**tree)
-    assert words in str(caught.value)
 
 
 def test_every_choice_and_setting_is_listed() -> None:

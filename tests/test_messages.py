@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from silodp import Experiment
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
-from silodp.federation import build_mechanism
 from silodp.hospital import Hospital
 from silodp.local.parameters import FlatModel
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Release, RoundPlan
 from silodp.noise.streams import seeded_noise
 from silodp.runs.build import build
@@ -34,7 +34,7 @@ EXPERIMENT = Experiment.build(
         "cohort": {"kind": "custom"},
     }
 ).resolve(2, 1)
-MECHANISM = build_mechanism(EXPERIMENT, [12, 12])
+MECHANISM = Mechanism.of(EXPERIMENT, [12, 12])
 
 
 def hospitals() -> tuple[list[Hospital], FlatModel]:

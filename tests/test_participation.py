@@ -17,9 +17,7 @@ SECRET = f"{0x5EC2E7 << 200:064x}"
 
 
 def rule(name: str, rate: float = 1.0) -> ParticipationRule:
-    found = ParticipationRule.chosen({"rule": name} | ({} if name == "all" else {"rate": rate}))
-    assert isinstance(found, ParticipationRule)
-    return found
+    return ParticipationRule.of(rule=name, **({} if name == "all" else {"rate": rate}))
 
 
 def draws(settings: ParticipationRule, hospitals: tuple[str, ...] = SIX) -> list[tuple[str, ...]]:
@@ -75,12 +73,18 @@ def test_two_thirds_of_six_are_exactly_four() -> None:
         ("poisson", 2 / 3, 6, 4),
         ("fraction", 2 / 3, 6, 4),
         ("fraction", 0.66, 6, 4),
+        ("fraction", 0.5, 5, 2),
         ("fraction", 0.01, 6, 1),
         ("fraction", 1.0, 20, 20),
     ],
 )
-def test_expected_hospitals(name: str, rate: float, hospitals: int, expected: float) -> None:
-    assert rule(name, rate).expected_hospitals(hospitals) == pytest.approx(expected)
+def test_expected_hospitals_and_the_chance_of_each(
+    name: str, rate: float, hospitals: int, expected: float
+) -> None:
+    """A hundredth of six hospitals is one of them: a chance of 1/6, which the accountant must hear."""
+    chosen = rule(name, rate)
+    assert chosen.expected_hospitals(hospitals) == pytest.approx(expected)
+    assert chosen.sampling_rate(hospitals) == pytest.approx(expected / hospitals)
 
 
 @pytest.mark.parametrize("name", ["poisson", "fraction"])
@@ -107,18 +111,3 @@ def test_a_poisson_draw_has_exactly_its_chance(rate: float, monkeypatch: pytest.
         monkeypatch.setattr("silodp.noise.streams.secret_number", lambda *_, number=number: number)
         assert bool(rule("poisson", rate).participants(SIX, SECRET, 1)) == taken
     assert rule("poisson", rate).sampling_rate(6) == rate
-
-
-@pytest.mark.parametrize(
-    ("name", "rate", "hospitals", "chance"),
-    [
-        ("all", 1.0, 6, 1.0),
-        ("poisson", 0.3, 6, 0.3),
-        ("fraction", 2 / 3, 6, 4 / 6),
-        ("fraction", 0.1, 6, 1 / 6),
-        ("fraction", 0.5, 5, 2 / 5),
-    ],
-)
-def test_the_sampling_rate_is_the_realised_one(name: str, rate: float, hospitals: int, chance: float) -> None:
-    """A tenth of six hospitals is one of them: a chance of 1/6, which is what the accountant must hear."""
-    assert rule(name, rate).sampling_rate(hospitals) == pytest.approx(chance)

@@ -21,7 +21,6 @@ from silodp import (
     resume,
     train,
 )
-from silodp.engines.in_process import InProcess
 from silodp.experiment import RULES
 from silodp.intermediary import Ratio
 from silodp.participation import Poisson
@@ -179,42 +178,11 @@ def test_an_own_server_rule_by_name(experiment: Experiment, cohort: Cohort, tmp_
     assert float(moved.abs().max()) == pytest.approx(0.01, rel=1e-4)
 
 
-def test_an_own_engine_is_asked(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
-    asked = []
-
-    class Noting(InProcess):
-        def train(self, plan: Any, names: Any, *, diagnose: bool = False) -> Any:
-            asked.append((plan.round, tuple(names)))
-            return super().train(plan, names, diagnose=diagnose)
-
-    train(experiment.change(rounds=2), cohort=cohort, engine=Noting, out=tmp_path / "run", device="cpu")
-    everyone = tuple(hospital.name for hospital in cohort.hospitals)
-    assert asked == [(1, everyone), (2, everyone)]
-
-
 def test_two_rules_cannot_share_a_name() -> None:
     with pytest.raises(TypeError, match=r"clipping\.rule = fixed: silodp\.clipping has this rule already"):
 
         class Mine(ClippingRule):
             rule: Literal["fixed"] = "fixed"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("clipping.rule=unheard-of", "clipping.rule = 'unheard-of': choose one of none, fixed, rehearsed"),
-        ("clipping.rule=3", "clipping.rule = 3: choose one of"),
-        ("clipping.bount=3", "clipping.bount: no such setting; there are rule, bound, quantile"),
-        ("clipping.bound=-1", "clipping.bound = -1: choose a number above 0"),
-        ("participation.rate=0.5", "participation.rate = 0.5: not a setting of participation.rule = all"),
-        ("server.beta1=0.5", "server.beta1 = 0.5: not a setting of server.optimizer = fedavg"),
-        ("intermediaries.count=3", "not a setting of intermediaries.rule = closed-form, which has"),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_apply_are_refused(change: str, words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Experiment.build({}, [change])
-    assert words in str(caught.value)
 
 
 def test_another_rule_leaves_the_former_ones_settings_behind() -> None:

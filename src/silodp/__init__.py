@@ -11,47 +11,30 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from silodp.clipping import ClippingRule
-    from silodp.cohorts import Cohort, Examples, HospitalData
-    from silodp.errors import InputError
-    from silodp.experiment import Experiment
-    from silodp.inference.predictor import Predictor, load
-    from silodp.intermediary import IntermediaryRule
-    from silodp.models.norm import with_norm
-    from silodp.privacy.accountants import Epsilon
-    from silodp.runs.build import build
-    from silodp.runs.parts import Parts
-    from silodp.runs.result import Result
-    from silodp.runs.training import resume, train
-    from silodp.server_optimizers import ServerOptimizer
-    from silodp.update_map import UpdateMap
+if TYPE_CHECKING:  # the aliases tell type checkers that these names are public
+    from silodp.clipping import ClippingRule as ClippingRule
+    from silodp.cohorts import Cohort as Cohort
+    from silodp.cohorts import Examples as Examples
+    from silodp.cohorts import HospitalData as HospitalData
+    from silodp.errors import InputError as InputError
+    from silodp.experiment import Experiment as Experiment
+    from silodp.inference.predictor import Predictor as Predictor
+    from silodp.inference.predictor import load as load
+    from silodp.intermediary import IntermediaryRule as IntermediaryRule
+    from silodp.models.norm import with_norm as with_norm
+    from silodp.privacy.accountants import Epsilon as Epsilon
+    from silodp.runs.build import build as build
+    from silodp.runs.parts import Parts as Parts
+    from silodp.runs.result import Result as Result
+    from silodp.runs.training import resume as resume
+    from silodp.runs.training import train as train
+    from silodp.server_optimizers import ServerOptimizer as ServerOptimizer
+    from silodp.update_map import UpdateMap as UpdateMap
 
 __version__ = "0.1.0"
 
 # PyTorch then takes large tensors in large pages, where Linux has them, and spends less time on it.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-__all__ = [
-    "ClippingRule",
-    "Cohort",
-    "Epsilon",
-    "Examples",
-    "Experiment",
-    "HospitalData",
-    "InputError",
-    "IntermediaryRule",
-    "Parts",
-    "Predictor",
-    "Result",
-    "ServerOptimizer",
-    "UpdateMap",
-    "build",
-    "load",
-    "resume",
-    "train",
-    "with_norm",
-]
 
 _HOMES = {
     "ClippingRule": "silodp.clipping",
@@ -73,6 +56,9 @@ _HOMES = {
     "train": "silodp.runs.training",
     "with_norm": "silodp.models.norm",
 }
+"""Where each public name is defined."""
+
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

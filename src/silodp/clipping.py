@@ -1,4 +1,7 @@
-"""Where the clip bound C on one intermediary's update comes from, and how it changes from round to round.
+"""Where the clip bound C of Eq. 1 comes from, and how it changes from round to round.
+
+C bounds the L2 norm of one intermediary's update; `local/clip.py` scales to it. The noise of a round has
+standard deviation z·C with the very C that clipped the round, never the next one.
 
 A rule is one class: its settings, its code, and what ε does not cover of it. The mechanism derives ledger
 events from the class attributes. Add one by subclassing `ClippingRule` in any file.
@@ -41,7 +44,7 @@ class ClippingRule(Rule):
 
     @property
     def scales_up(self) -> bool:
-        """Whether small updates are scaled up to norm C."""
+        """Whether small updates are scaled up to norm C; the sensitivity is C either way."""
         return False
 
     @property
@@ -150,7 +153,10 @@ class RehearsedClipping(ClippingRule):
 
 
 class MedianClipping(ClippingRule):
-    """C is the exact median of each round's norms, as in the authors' program. Not private."""
+    """C is the exact median of each round's norms, as in the authors' program. Not private.
+
+    The paper cites Andrew et al. (2021), the private quantile: that is `QuantileClipping`.
+    """
 
     reads_norms: ClassVar[bool] = True
     rule: Literal["median"] = "median"
@@ -169,7 +175,10 @@ class MedianClipping(ClippingRule):
 
 
 class QuantileClipping(ClippingRule):
-    """C follows a quantile of the norms through noised bits (Andrew et al. 2021)."""
+    """C follows a quantile of the norms through noised bits (Andrew et al. 2021).
+
+    Each intermediary contributes one bit, whether its norm is at most C; b̃ is the noised mean of the bits.
+    """
 
     releases_bits: ClassVar[bool] = True
     rule: Literal["quantile"] = "quantile"

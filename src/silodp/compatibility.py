@@ -1,4 +1,7 @@
-"""Which settings of an experiment go together."""
+"""Which settings of an experiment go together.
+
+`Experiment` calls it whenever one is built, so a contradiction is refused before anything is read or spent.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +55,9 @@ def refuse_incompatible(experiment: Experiment) -> None:
         _refuse("budget.sets_noise = true", _of_noise_by_budget(experiment))
     if privacy.noise == "shared":
         _refuse("privacy.noise = shared", _of_shared_noise(experiment))
-    if experiment.cohort.task not in (None, task.name):
-        raise ValueError(
-            f"task = {task.name} with cohort.kind = {experiment.cohort.kind}: "
-            f"set task={experiment.cohort.task}"
-        )
-    if experiment.model.task not in (None, task.name):
-        raise ValueError(
-            f"model.kind = {experiment.model.kind} with task = {task.name}: set task={experiment.model.task}"
-        )
+    for section, own in (("cohort", experiment.cohort), ("model", experiment.model)):
+        if own.task not in (None, task.name):
+            raise ValueError(f"task = {task.name} with {section}.kind = {own.kind}: set task={own.task}")
     if experiment.cohort.classes is not None and task.target == "mask":
         raise ValueError(
             f"cohort.classes = {experiment.cohort.classes} with task = {task.name}: its images have masks; "
@@ -69,6 +66,7 @@ def refuse_incompatible(experiment: Experiment) -> None:
 
 
 def _refuse(because: str, demands: tuple[Demand, ...]) -> None:
+    """Raises ValueError for the first demand that is not met; `because` is the setting that makes them."""
     for setting, value, fits, instead, why in demands:
         if not fits:
             raise ValueError(f"{setting} = {value} with {because}: {why}; set {setting}={instead}")
@@ -84,13 +82,7 @@ def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
             "the budget gives it; leave one of them out"
         )
     return (
-        (
-            "intermediaries.rule",
-            parts.rule,
-            parts.asked is not None,
-            "fixed",
-            circular,
-        ),
+        ("intermediaries.rule", parts.rule, parts.asked is not None, "fixed", circular),
         ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
     )
 

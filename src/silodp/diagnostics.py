@@ -10,7 +10,7 @@ from torch import Tensor
 
 from silodp.intermediary import Ratio
 from silodp.local.clip import norm
-from silodp.local.sketch import cosines, signs, sketch
+from silodp.local.sketch import cosines, sketch
 from silodp.messages import Diagnostics
 
 
@@ -32,12 +32,15 @@ class Unprotected:
 def measured(total: Tensor, diagnostics: Mapping[str, Diagnostics], noise_norm: float) -> Unprotected:
     """Computes Eq. 2 and the cosines of Fig. 2(b) from un-noised numbers.
 
+    The ratio is exact. The cosines are estimates from sketches, so that no update need be kept until the sum
+    is known.
+
     Args:
-        total: (d,) float32, the un-noised sum of clipped updates.
-        diagnostics: by hospital.
-        noise_norm: ‖ζ‖, the norm of the noise on the mean.
+        total: (d,) float32, the un-noised sum of clipped updates ΣΔ̂_ij over all hospitals that count.
+        diagnostics: by hospital, of the same hospitals; the norms are those before clipping.
+        noise_norm: ‖ζ‖, the norm of the very noise that was added to the mean.
     """
-    direction = sketch(total, signs(len(total), total.device))
+    direction = sketch(total)
     similarity = torch.cat([cosines(one.sketches, direction) for one in diagnostics.values()])
     norms = torch.cat([one.norms for one in diagnostics.values()])
     ratio = Ratio(noise_norm, float(norms.sum()), float(norm(total)))

@@ -39,9 +39,8 @@ def printable(text: object, *, one_line: bool = False) -> str:
 
 
 def _shown(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    named = {9: "\\t", 10: "\\n", 13: "\\r"}
-    return named.get(number) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
+    """One control character as Python writes it in a string."""
+    return found[0].encode("unicode_escape").decode()
 
 
 def short(value: Any) -> str:

@@ -117,11 +117,13 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
+        """Raises ValueError where settings contradict each other, see `compatibility`."""
         refuse_incompatible(self)
         return self
 
     @property
     def is_private(self) -> bool:
+        """Whether there is noise, at the server or at the hospitals."""
         return self.privacy.noise_multiplier > 0
 
     @property
@@ -203,20 +205,24 @@ class Experiment(Settings):
             cohort[place] = str(Path(cohort[place]).expanduser().absolute())
         if simulated is not None:
             cohort.setdefault("partition", "equal" if simulated else "given")
-        changes: dict[str, Any] = {"cohort": cohort, "threads": self.threads or threads, "format": RUN_FORMAT}
-        if self.privacy.delta is None:
-            changes["privacy.delta"] = delta_by_rule(members)
+        delta = self.privacy.delta or delta_by_rule(members)
+        rate = self.server.learning_rate or self.server.usual_rate(private=self.is_private)
+        changes = {
+            "cohort": cohort,
+            "threads": self.threads or threads,
+            "format": RUN_FORMAT,
+            "privacy.delta": delta,
+            "server.learning_rate": rate,
+        }
         if self.privacy.level == "sample":
             changes["privacy.sample_clip_bound"] = self.privacy.gradient_bound
             changes["privacy.image_delta"] = self.privacy.image_delta or delta_by_rule(images)
-        if self.budget is not None and self.budget.delta is None:
-            changes["budget.delta"] = self.privacy.delta or changes["privacy.delta"]
-        if self.server.learning_rate is None:
-            changes["server.learning_rate"] = self.server.usual_rate(private=self.is_private)
-        if self.budget is not None and self.budget.sets_noise:
-            delta = self.budget.delta or self.privacy.delta or changes["privacy.delta"]
-            changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
-            changes["budget.sets_noise"] = False  # a resumed run keeps its noise, with more rounds as well
+        if self.budget is not None:
+            delta = self.budget.delta or delta
+            changes["budget.delta"] = delta
+            if self.budget.sets_noise:
+                changes["privacy.noise_multiplier"] = self._noise_within(self.budget, delta, members)
+                changes["budget.sets_noise"] = False  # a resumed run keeps its noise, with more rounds too
         tree = self.model_dump(exclude_none=True)
         return ResolvedExperiment.build(tree, changes)
 
@@ -235,17 +241,11 @@ class Experiment(Settings):
         # A little more, so that rounding does not cost the last round.
         return noise_for(target, setting, self.rounds) * (1 + 1e-5)
 
-    def said(self) -> str:
-        """TOML of the settings that were given, without defaults."""
+    def to_toml(self, *, defaults: bool = True) -> str:
+        """TOML of all settings; without `defaults` only of those that were given."""
         import tomli_w
 
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_unset=True))
-
-    def to_toml(self) -> str:
-        """TOML of all settings, defaults included."""
-        import tomli_w
-
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_unset=not defaults))
 
 
 class ResolvedExperiment(Experiment):
@@ -253,6 +253,7 @@ class ResolvedExperiment(Experiment):
 
     @model_validator(mode="after")
     def _nothing_is_open(self) -> Self:
+        """Raises ValueError for a default that was not filled in, as in a damaged file of a run."""
         cohort = self.cohort.model_fields_set
         for setting, value in (
             ("cohort.hospitals", self.cohort.hospitals if "hospitals" in cohort else None),
@@ -285,24 +286,23 @@ class ResolvedExperiment(Experiment):
 
 def cohort_at(path: Path, changes: Sequence[str]) -> dict[str, Any]:
     """Cohort settings for a path whose kind is not known yet, with changes such as "hospitals=6"."""
-    tree: dict[str, Any] = {"cohort": {"path": str(path)}}
-    for key, value in map(parse_change, changes):
-        put(tree, key if key.startswith("cohort.") else f"cohort.{key}", value)
-    given: dict[str, Any] = tree["cohort"]
-    return given
+    return _section("cohort", {"path": str(path)}, changes)
 
 
 def model_for(task: str, usual: Mapping[str, Any], changes: Sequence[str]) -> ModelSettings:
     """Model settings for a task, with changes such as "features=16" to the defaults in `usual`."""
-    tree: dict[str, Any] = {"task": task, "model": {}}
+    given = _section("model", {}, changes)
+    same_kind = given.get("kind", usual.get("kind")) == usual.get("kind")
+    kept = usual if same_kind else {"affine": usual["affine"]}
+    return Experiment(task=task, model={**kept, **given}).model
+
+
+def _section(name: str, settings: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """One section's settings after changes, which may leave out its name: "hospitals=6" or with "cohort."."""
+    tree: dict[str, dict[str, Any]] = {name: settings}
     for key, value in map(parse_change, changes):
-        put(tree, key if key.startswith("model.") else f"model.{key}", value)
-    same_kind = tree["model"].get("kind", usual.get("kind")) == usual.get("kind")
-    if same_kind:
-        tree["model"] = {**usual, **tree["model"]}
-    else:
-        tree["model"] = {"affine": usual["affine"], **tree["model"]}
-    return Experiment(**tree).model
+        put(tree, key if key.startswith(f"{name}.") else f"{name}.{key}", value)
+    return tree[name]
 
 
 def delta_by_rule(hospitals: int) -> float:

@@ -46,9 +46,11 @@ class HospitalFacts:
 
     @property
     def images(self) -> dict[str, int]:
+        """The number of images by part."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it; `from_dict` reads it back."""
         return asdict(self)
 
     @classmethod

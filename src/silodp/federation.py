@@ -1,16 +1,26 @@
 """The paper's algorithm, round by round: plan → train → release → step → record.
 
-`Federation.rounds` is Eq. 1 with adaptive intermediaries; the rest of this module sets it up.
+`Federation.rounds` is Eq. 1 with every hospital i split into v intermediaries j,
+
+    θ ← θ + 1/(N·v) · ( Σ_ij Δ_ij / max(‖Δ_ij‖/C, 1) + N(0, z²C²·I) ),
+
+and the rest of this module sets it up. Each piece has its module:
+
+    Δ_ij                    local training from θ            `hospital.py`, `local/`
+    1/max(‖Δ_ij‖/C, 1)      clipping to norm C               `local/clip.py`
+    C                       where it comes from              `clipping.py`
+    Σ_j, rounding           what a hospital sends            `Mechanism.encode`
+    Σ_i, noise, 1/(N·v)     what the server makes of it      `Mechanism.decode`
+    θ ← θ + …               this step, or another optimizer  `server_optimizers.py`
+    v                       from ξ, φ and λ (Eq. 2 and 3)    `intermediary.py`
 """
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -18,17 +28,17 @@ from torch import Tensor
 from silodp.diagnostics import Unprotected
 from silodp.engines import Engine
 from silodp.errors import InputError
-from silodp.experiment import Experiment, ResolvedExperiment
+from silodp.experiment import ResolvedExperiment
 from silodp.facts import HospitalFacts
 from silodp.local.splitting import cap, split_sizes
 from silodp.local.steps import planned_steps
 from silodp.mechanism import Mechanism
 from silodp.messages import Release, RoundPlan
-from silodp.noise.streams import NoiseSource, keyed_noise, noise_of
+from silodp.noise.streams import noise_of
 from silodp.privacy.budget import Budget
 from silodp.privacy.events import Event
 from silodp.privacy.ledger import Ledger
-from silodp.releases import build_budget, releases_of
+from silodp.releases import build_budget
 from silodp.server_optimizers import ServerOptimizer
 
 
@@ -130,59 +140,47 @@ class Federation:
         Yields:
             Each round when it is finished, the state being that after it.
         """
-        experiment, expected = self.experiment, self.mechanism.expected_hospitals
+        experiment, hospitals = self.experiment, self.mechanism.expected_hospitals
+        seed = experiment.seed if experiment.privacy.reproducible else None
         for number in range(state.round + 1, experiment.rounds + 1):
             started = time.perf_counter()
             measures = experiment.is_private and experiment.intermediaries.reads(number)
-            measures_only = measures and number == 1
 
-            # The server sends θ, C and v; hospitals train their intermediaries and clip (Eq. 1).
-            scale = self.optimizer.prepare(state.optimizer)
-            bound = state.clip_bounds[scale.phase]
-            plan = RoundPlan(
-                round=number,
-                parameters=state.parameters,
-                intermediaries=state.intermediaries,
-                clip_bound=bound,
-                update_map=scale,
-                events=self.mechanism.events(number, state.intermediaries, bound, measures),
-                model=self.model,
-            )
+            # The server sends θ, C and v, unless the round would overspend: then it does not start.
+            plan = self._plan(state, number, measures)
             asked = experiment.participation.participants(list(self.hospitals), state.draws, number)
-            # The budget check: a round that would overspend does not start.
             if not self._affords(state, ledger, number, plan.events):
                 return
-            if bound is None:  # the authors' program: C is the median of this round's norms
-                if not experiment.clipping.reads_norms:
-                    raise ValueError(f"clipping.rule = {experiment.clipping.rule}: it names no C")
+            if plan.clip_bound is None:  # the authors' program: C is the median of this round's norms
                 norms = self.engine.measure_norms(plan, asked)
                 plan = replace(plan, clip_bound=experiment.clipping.bound_of(norms))
-            # The mechanism: sum, noise once, a fixed denominator. The ledger knows before anyone uses it.
+
+            # Eq. 1. Each hospital sends the sum of its v clipped updates; the mechanism adds the sums and the
+            # noise, once, and divides by N·v. The ledger knows of the release before anyone uses it.
             answers = self.engine.train(plan, asked, diagnose=measures or experiment.diagnostics)
-            release, unprotected = self.mechanism.decode(
-                plan, asked, answers, self._noise(number), self.engine.diagnostics
-            )
+            noise = noise_of(seed, number, self.noise_secret)
+            release, unprotected = self.mechanism.decode(plan, asked, answers, noise, self.engine.diagnostics)
             if not self._affords(state, ledger, number, release.events):
                 return  # a round repeated after a crash with other noise: it is discarded unseen
             ledger.record(release.events)
 
-            # Everything from here on is post-processing of the release.
-            if not measures_only:
-                mean, std = scale.decode(release.mean, release.noise_std, partial(self._mean_reach, plan))
-                state.parameters, state.optimizer = self.optimizer.step(
-                    state.optimizer, state.parameters, mean, std
-                )
-                self._average(state, number)
-            state.clip_bounds[scale.phase] = experiment.clipping.next_bound(bound, release.fraction_below)
+            # All that follows is post-processing of the release, and costs no privacy: the next θ and C.
+            applied = not (measures and number == 1)  # a rule that reads λ has round one to measure it
+            if applied:
+                self._step(state, plan, release)
+            phase = plan.update_map.phase
+            bound = state.clip_bounds[phase]
+            state.clip_bounds[phase] = experiment.clipping.next_bound(bound, release.fraction_below)
+            # The exception is v by a rule that reads the λ of Eq. 2, un-noised: the events say so.
+            # Preconditioned updates have other norms, so their λ says nothing of the plain rounds' v.
             capped = state.capped
-            # Preconditioned updates have other norms: their ratio says nothing of the plain rounds' v.
-            if measures and unprotected is not None and scale.phase == "plain":
+            if measures and unprotected is not None and phase == "plain":
                 ratio = unprotected.ratio
-                wanted = experiment.intermediaries.next_count(plan.intermediaries, number, ratio, expected)
+                wanted = experiment.intermediaries.next_count(plan.intermediaries, number, ratio, hospitals)
                 state.intermediaries, state.capped = cap(wanted, self.room)
             state.round = number
             seconds = time.perf_counter() - started
-            yield Round(plan, asked, release, unprotected, not measures_only, capped, seconds)
+            yield Round(plan, asked, release, unprotected, applied, capped, seconds)
 
     def first_state(self, parameters: Tensor) -> State:
         """The state before round one, from the model's (d,) initial parameters.
@@ -214,27 +212,49 @@ class Federation:
         self._check_budget_pays_one_round(state)
         return state
 
-    def _average(self, state: State, number: int) -> None:
-        """Adds the round's parameters to `state.average` if it is one of the last rounds."""
-        if number > self.experiment.rounds - self.experiment.averaged_rounds:
-            state.averaged += 1
-            mean = state.parameters if state.average is None else state.average
-            state.average = mean + (state.parameters - mean) / state.averaged
+    def _plan(self, state: State, number: int, measures: bool) -> RoundPlan:
+        """What hospitals are sent in a round: all of it follows from settings and earlier releases.
 
-    def _mean_reach(self, plan: RoundPlan) -> float:
-        """FedNova's τ_eff: the mean over all intermediaries of all hospitals, whoever takes part."""
+        Its parameters are `state.parameters` itself, not a copy; its clip bound is None where the rule reads
+        this round's norms.
+        """
+        scale = self.optimizer.prepare(state.optimizer)
+        bound, clipping = state.clip_bounds[scale.phase], self.experiment.clipping
+        if bound is None and not clipping.reads_norms:
+            raise ValueError(f"clipping.rule = {clipping.rule}: it names no C")
+        return RoundPlan(
+            round=number,
+            parameters=state.parameters,
+            intermediaries=state.intermediaries,
+            clip_bound=bound,
+            update_map=scale,
+            events=self.mechanism.events(number, state.intermediaries, bound, measures),
+            model=self.model,
+        )
+
+    def _step(self, state: State, plan: RoundPlan, release: Release) -> None:
+        """Replaces θ and the optimizer's state in `state`, and updates the mean over the last rounds."""
+        mean, std = plan.update_map.decode(
+            release.mean, release.noise_std, lambda: self._mean_reach(plan.intermediaries)
+        )
+        state.parameters, state.optimizer = self.optimizer.step(state.optimizer, state.parameters, mean, std)
+        if plan.round > self.experiment.rounds - self.experiment.averaged_rounds:
+            state.averaged += 1
+            average = state.parameters if state.average is None else state.average
+            state.average = average + (state.parameters - average) / state.averaged
+
+    def _mean_reach(self, intermediaries: int) -> float:
+        """FedNova's τ_eff: the mean normaliser over all intermediaries of all hospitals, whoever takes part.
+
+        It follows from training set sizes, which are public, and v; not from what a hospital did.
+        """
         local = self.experiment.local
         steps = [
             local.reach(planned_steps(size, local))
             for samples in self.hospitals.values()
-            for size in split_sizes(samples, plan.intermediaries)
+            for size in split_sizes(samples, intermediaries)
         ]
         return sum(steps) / len(steps)
-
-    def _noise(self, number: int) -> NoiseSource:
-        if self.noise_secret is not None and not self.experiment.privacy.reproducible:
-            return keyed_noise(self.noise_secret, number)
-        return noise_of(self.experiment.seed if self.experiment.privacy.reproducible else None, number)
 
     def _affords(self, state: State, ledger: Ledger, number: int, events: Sequence[Event]) -> bool:
         """Whether the budget allows `events`; if not, `state.stopped` says why.
@@ -260,16 +280,14 @@ class Federation:
             return
         events = self.mechanism.events(1, state.intermediaries, state.clip_bounds["plain"], False)
         if (cost := self.budget.cost(events)) > self.budget.epsilon:
-            noise, rounds = self.experiment.privacy.noise_multiplier, self.experiment.rounds
-            enough = noise * self.budget.noise_factor(events, rounds) if noise else math.nan
+            z, rounds = self.experiment.privacy.noise_multiplier, self.experiment.rounds
+            instead = "set privacy.noise_multiplier"
+            if z:
+                instead = f"{rounds} rounds need {z * self.budget.noise_factor(events, rounds):.3g} at this v"
             raise InputError(
                 f"budget.epsilon = {self.budget.epsilon:g}: one round costs ε = {cost:,.1f} for one "
-                f"{self.budget.unit} at privacy.noise_multiplier = {noise:g}, v = {state.intermediaries}; "
-                + (
-                    f"{rounds} rounds need {enough:.3g} at this v"
-                    if noise
-                    else "set privacy.noise_multiplier"
-                )
+                f"{self.budget.unit} at privacy.noise_multiplier = {z:g}, v = {state.intermediaries}; "
+                + instead
             )
 
 
@@ -327,8 +345,3 @@ def first_intermediaries(
     """
     z = experiment.privacy.noise_multiplier
     return cap(experiment.intermediaries.first_count(z, parameters, expected), room)
-
-
-def build_mechanism(experiment: Experiment, sizes: Sequence[int]) -> Mechanism:
-    """Builds the mechanism for hospitals with training sets of these sizes (images)."""
-    return Mechanism(**vars(releases_of(experiment, sizes)))

@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
@@ -39,14 +39,10 @@ def private_folder(path: Path) -> None:
 def private_open(path: Path, mode: str) -> IO[Any]:
     """As `open`; the file gets mode 0600 whatever the umask and whatever its mode was before."""
     encoding = None if "b" in mode else "utf-8"
-    file = open(path, mode, encoding=encoding, opener=_opened_privately)  # noqa: SIM115
+    file = open(path, mode, encoding=encoding, opener=partial(os.open, mode=0o600))  # noqa: SIM115
     with suppress(PermissionError):  # a file system without modes, such as a USB stick's
         os.fchmod(file.fileno(), 0o600)
     return file
-
-
-def _opened_privately(name: str, flags: int) -> int:
-    return os.open(name, flags, 0o600)
 
 
 @contextmanager
@@ -208,6 +204,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file as `replacing` does."""
     with replacing(path) as file:
         file.write(content)
+
+
+def write_json(path: Path, content: Any, indent: int = 2) -> None:
+    """Writes `to_json` of the content and a line feed, as `replacing` does."""
+    write_atomically(path, (to_json(content, indent) + "\n").encode())
 
 
 def to_json(content: Any, indent: int | None = None) -> str:

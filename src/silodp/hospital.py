@@ -1,10 +1,14 @@
-"""A hospital: its data, its intermediaries, and local training that ends in one clipped sum."""
+"""A hospital: its data, its v intermediaries, and local training that ends in one clipped sum.
+
+Of Eq. 1 this is Δ_ij = θ_ij − θ, where intermediary j of hospital i has trained θ_ij from θ, and the sum over
+j of what `Mechanism.encode` has clipped.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,7 +33,7 @@ from silodp.local.steps import planned_steps
 from silodp.local.trainer import LocalTrainer, average_states
 from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, Diagnostics, RoundPlan
-from silodp.noise.streams import NoiseSource, derive_seed, generator, keyed_noise, seeded_noise
+from silodp.noise.streams import derive_seed, generator, noise_of
 from silodp.settings import EvaluationBatch
 from silodp.tasks.scores import Scores, score
 
@@ -40,11 +44,25 @@ log = logging.getLogger("silodp")
 
 @dataclass
 class _TrainingLog:
-    """What training a hospital's intermediaries yields beside the updates: (k,) losses, (k, …) sketches."""
+    """What training a hospital's intermediaries yields beside the updates; all of it is un-noised.
+
+    Attributes:
+        losses: (k,) mean losses, one tensor for each k intermediaries that were trained together.
+        sketches: (k, …) sketches of their updates, where diagnostics were asked for.
+        errors: what the network raised, at most one for each intermediary.
+    """
 
     losses: list[Tensor] = field(default_factory=list)
     sketches: list[Tensor] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
+
+    def diagnostics(self, norms: Tensor) -> Diagnostics:
+        """Of the (v,) float64 norms before clipping, NaN or infinite where an intermediary is lost."""
+        lost = ~torch.isfinite(norms)
+        norms, sketches = norms.masked_fill(lost, 0.0), torch.cat(self.sketches)
+        sketches[lost] = 0.0
+        sketches *= norms.clamp(min=1e-30).reciprocal().float()[:, None]
+        return Diagnostics(norms, sketches.half(), torch.cat(self.losses).nanmean())
 
 
 class Hospital:
@@ -58,7 +76,6 @@ class Hospital:
         data: HospitalData,
         trainer: LocalTrainer,
         mechanism: Mechanism,
-        signs: Tensor,
         seed: int,
         noise_seed: int | None = None,
         executor: Executor | None = None,
@@ -69,7 +86,6 @@ class Hospital:
             data: its training, validation and test images; copied to the trainer's device.
             trainer: trains one intermediary; shared by the hospitals of a process.
             mechanism: the server's.
-            signs: (d,) of the sketches in its diagnostics, see `local.sketch`.
             seed: of its split, batches and augmentation.
             noise_seed: of its share of the noise, where it adds one; default: a secret of its own.
             executor: runs its intermediaries' training; default: one after the other.
@@ -80,7 +96,6 @@ class Hospital:
         self._trainer = trainer
         self._executor: Executor = executor or Sequential(trainer)
         self.mechanism = mechanism
-        self._signs = signs
         self._seed = seed
         self._noise_seed = noise_seed
         self._secret = secrets.token_bytes(32)
@@ -106,16 +121,13 @@ class Hospital:
         if self._answered is not None and self._answered[0].plan == plan.digest:
             return self._answered[0], self._answered[1] if diagnose else None
         self._check_is_next(plan)
-        updates, trained = None, _TrainingLog()
+        trained = _TrainingLog()
+        updates: Iterable[Tensor] = self._updates(plan, trained, diagnose)
         if self._measured and self._measured[0].digest == replace(plan, clip_bound=None).digest:
             _, updates, trained = self._measured
         self._measured = None
-        numbers, norms = self.mechanism.encode(
-            plan,
-            self._updates(plan, trained, diagnose) if updates is None else updates,
-            self.name,
-            self._noise(plan.round),
-        )
+        noise = noise_of(self._noise_seed, plan.round, self._secret)
+        numbers, norms = self.mechanism.encode(plan, updates, self.name, noise)
         lost = ~torch.isfinite(norms)
         if self.states:
             for number in lost.nonzero().flatten().tolist():  # with NaN in its moments it would fail for ever
@@ -129,13 +141,7 @@ class Hospital:
                 "round %d: %s: %d of %d intermediaries failed or gave NaN or infinity and count as nothing%s",
                 plan.round, self.name, int(lost.sum()), plan.intermediaries, why,
             )  # fmt: skip
-        measured = None
-        if diagnose:
-            sketches = torch.cat(trained.sketches)
-            if lost.any():
-                norms, sketches[lost] = norms.masked_fill(lost, 0.0), 0.0
-            sketches *= norms.clamp(min=1e-30).reciprocal().float()[:, None]
-            measured = Diagnostics(norms, sketches.half(), torch.cat(trained.losses).nanmean())
+        measured = trained.diagnostics(norms) if diagnose else None
         answer = Contribution(self.name, plan.round, plan.digest, numbers), measured
         self._answered, self._round = (answer, plan.round) if self._is_stateful else (None, 0)
         return answer
@@ -164,16 +170,16 @@ class Hospital:
                 f"round {plan.round}: {self.name} has answered round {self._round}, by another plan or later"
             )
 
-    def _noise(self, round_: int) -> NoiseSource:
-        """The source of its share of the noise."""
-        if self._noise_seed is not None:
-            return seeded_noise(self._noise_seed, round_)
-        return keyed_noise(self._secret, round_)
-
     def _updates(self, plan: RoundPlan, trained: _TrainingLog, diagnose: bool) -> Iterator[Tensor]:
         """Yields Δ_ij (d,) of every intermediary, or (k, d) of those that were trained together.
 
-        All are in the same memory, which the caller may overwrite.
+        All are in the same memory, which the caller may overwrite: keep none without a copy. They are in the
+        plan's scale, so that clipping comes last. Nothing is trained before the first is asked for.
+
+        Args:
+            plan: whose θ the training starts from.
+            trained: appended to as the training goes on.
+            diagnose: whether to sketch each update.
         """
         settings = self._trainer.settings
         sizes = split_sizes(len(self.parts["train"]), plan.intermediaries)
@@ -186,7 +192,7 @@ class Hospital:
             if outcome.error is not None:
                 trained.errors.append(outcome.error)
             if diagnose:
-                trained.sketches.append(sketch(update.view(-1, len(plan.parameters)), self._signs))
+                trained.sketches.append(sketch(update.view(-1, len(plan.parameters))))
             number += outcome.loss.numel()
             yield update
         assert number == plan.intermediaries, "every job has an outcome"

@@ -1,5 +1,8 @@
 """How many intermediaries: noise against diversity (Eq. 2), and the rules that choose v (Eq. 3).
 
+With every hospital split into v, the paper finds ξ_v = ξ/v and φ_v = v·φ (Eq. 3), hence λ_v = λ/v², and the
+best results where λ_v is about 1/N. So v = √(N·λ); from a λ_v measured at the present v it is v ← v·√(N·λ_v).
+
 A rule is one class: its settings, its code, and what ε does not cover of it. Add one by subclassing
 `IntermediaryRule` in any file.
 """
@@ -18,6 +21,9 @@ from silodp.settings import Count, Rule
 def closed_form(noise_multiplier: float, parameters: int, hospitals: float) -> float:
     """v* = sqrt(z·√d / N), the fixed point of the adaptive rule if C is the median norm; needs no data.
 
+    It is not in the paper: at λ = 1/N with ‖ζ‖ = z·C·√d/(N·v), the norm of the noise on the mean, and
+    Σ‖Δ_ij‖ = N·v·C, Eq. 2 gives z·√d/(N·v)² = 1/N.
+
     Args:
         noise_multiplier: z.
         parameters: d, the number of trainable parameters.
@@ -30,7 +36,7 @@ def closed_form(noise_multiplier: float, parameters: int, hospitals: float) -> f
 class Ratio:
     """The paper's Eq. 2: noise level ξ, diversity φ and their ratio λ.
 
-    All three come from un-noised norms, so no ε covers them.
+    All three come from un-noised norms, so no ε covers them. Where nobody answered they are infinite.
     """
 
     noise_norm: float  # ‖ζ‖, of the noise that reaches the mean
@@ -39,14 +45,17 @@ class Ratio:
 
     @property
     def xi(self) -> float:
+        """ξ = ‖ζ‖ / ‖ΣΔ̂_ij‖: falls with 1/v."""
         return self.noise_norm / self.norm_of_sum if self.norm_of_sum else math.inf
 
     @property
     def phi(self) -> float:
+        """φ = Σ‖Δ_ij‖ / ‖ΣΔ̂_ij‖: 1 if all updates point the same way and none is clipped; grows with v."""
         return self.sum_of_norms / self.norm_of_sum if self.norm_of_sum else math.inf
 
     @property
     def lambda_(self) -> float:
+        """λ = ξ/φ = ‖ζ‖ / Σ‖Δ_ij‖, which the adaptive rules bring to 1/N."""
         return self.noise_norm / self.sum_of_norms if self.sum_of_norms else math.inf
 
 
@@ -66,7 +75,9 @@ class IntermediaryRule(Rule):
 
     @property
     def uncovered(self) -> str:
-        return f"v: from un-noised norms (intermediaries.rule = {self.rule})" if self.reads_norms else ""
+        if not self.reads_norms:
+            return ""
+        return f"v: estimated from un-noised norms (intermediaries.rule = {self.rule})"
 
     @property
     def asked(self) -> int | None:
@@ -77,14 +88,16 @@ class IntermediaryRule(Rule):
         return None
 
     def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
-        """v of round one, before any cap.
+        """v of round one, before any cap: the one that is asked for, unless a rule computes it.
 
         Args:
             noise_multiplier: z.
             parameters: d, the number of trainable parameters.
             hospitals: N, the expected number of hospitals in a round.
         """
-        raise NotImplementedError
+        if self.asked is None:
+            raise NotImplementedError
+        return self.asked
 
     def settled_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
         """The v that a run is expected to settle at, before any cap: for estimates before it starts."""
@@ -121,9 +134,6 @@ class FixedCount(IntermediaryRule):
     def asked(self) -> int:
         return self.count
 
-    def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
-        return self.count
-
 
 class ClosedForm(IntermediaryRule):
     """v = √(z·√d/N), the fixed point of the adaptive rule if C is the median norm. Needs no data."""
@@ -135,7 +145,10 @@ class ClosedForm(IntermediaryRule):
 
 
 class Adaptive(IntermediaryRule):
-    """v ← v·√(N·λ) after every round, so that λ goes to 1/N (Eq. 3). Reads un-noised norms."""
+    """v ← v·√(N·λ) after every round, so that λ goes to 1/N (Eq. 3). Reads un-noised norms.
+
+    The paper's rule. N is the number of hospitals, not of intermediaries, as in the authors' program.
+    """
 
     reads_norms: ClassVar[bool] = True
     rule: Literal["adaptive"] = "adaptive"
@@ -143,14 +156,7 @@ class Adaptive(IntermediaryRule):
     """v of round one."""
 
     @property
-    def uncovered(self) -> str:
-        return f"v: estimated from un-noised norms (intermediaries.rule = {self.rule})"
-
-    @property
     def asked(self) -> int:
-        return self.count
-
-    def first_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
         return self.count
 
     def settled_count(self, noise_multiplier: float, parameters: int, hospitals: float) -> int:
@@ -162,6 +168,7 @@ class Adaptive(IntermediaryRule):
         return self._moved(count, math.sqrt(hospitals * ratio.lambda_))
 
     def _moved(self, count: int, factor: float) -> int:
+        """The v to which `factor` = √(N·λ) leads from `count`; each variant limits growth in its own way."""
         return max(1, math.floor(factor * count))
 
 

@@ -49,6 +49,12 @@ class RoundPlan:
     events: tuple[Event, ...] = ()
     model: str = ""
 
+    @property
+    def bound(self) -> float:
+        """C, of a plan whose updates are clipped: by then the norms have given it, where they do."""
+        assert self.clip_bound is not None
+        return self.clip_bound
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the whole plan, by which a contribution names the plan that it answers."""
@@ -59,6 +65,7 @@ class RoundPlan:
         return hashed.hexdigest()
 
     def _public(self) -> dict[str, Any]:
+        """All of the plan but its tensors, as JSON can hold it."""
         fields = ("round", "intermediaries", "clip_bound", "model")
         events = [asdict(event) for event in self.events]
         own = {"per_step": self.update_map.per_step, "events": events}
@@ -184,6 +191,7 @@ class Release:
 
 
 def _packed(kind: str, public: dict[str, Any], tensors: dict[str, Tensor]) -> bytes:
+    """A message as safetensors; its kind and public fields stand as JSON in the header's metadata."""
     from safetensors.torch import save
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -193,6 +201,10 @@ def _packed(kind: str, public: dict[str, Any], tensors: dict[str, Tensor]) -> by
 
 
 def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A message's public fields and its tensors, on the CPU; raises InputError for bytes of another kind.
+
+    The fields may still be of any type, and there may be others.
+    """
     from safetensors.torch import load
 
     try:
@@ -207,4 +219,5 @@ def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def _is_count(value: Any) -> bool:
+    """Whether it is a positive whole number; JSON's true, which is an int in Python, is none."""
     return type(value) is int and value > 0

@@ -1,5 +1,7 @@
 """Who takes part in a round. Absence changes neither the denominator nor the sensitivity.
 
+N of Eq. 1 is `expected_hospitals`: fixed beforehand, for how many really took part is private.
+
 A rule is one class: its settings, its code, and what accountants take it for. Add one by subclassing
 `ParticipationRule` in any file.
 """
@@ -78,7 +80,11 @@ class Everyone(ParticipationRule):
 
 
 class Poisson(ParticipationRule):
-    """Each member takes part independently with probability `rate`, exactly."""
+    """Each member takes part independently with probability `rate`, exactly.
+
+    Drawing amplifies a hospital's privacy, but not an intermediary's as if that were drawn by itself: its
+    siblings in the same sum may show that it was.
+    """
 
     rule: Literal["poisson"] = "poisson"
     rate: Rate = 1.0
@@ -105,7 +111,11 @@ class Poisson(ParticipationRule):
 
 
 class FixedFraction(ParticipationRule):
-    """A fixed number of members takes part, drawn without replacement."""
+    """A fixed number of members takes part, drawn without replacement.
+
+    Where hospitals keep optimizer states, the proof of amplification does not hold, and accountants count as
+    if it were known who took part.
+    """
 
     rule: Literal["fraction"] = "fraction"
     rate: Rate = 1.0
@@ -128,6 +138,7 @@ class FixedFraction(ParticipationRule):
 
 
 def _drawn(hospitals: Sequence[str], secret: str, round_: int) -> dict[str, int]:
+    """Uniform whole numbers below 2^`SECRET_BITS` by hospital, which follow from name, round and secret."""
     from silodp.noise.streams import secret_number
 
     return {name: secret_number(secret, "participation", round_, name) for name in hospitals}

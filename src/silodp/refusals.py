@@ -39,8 +39,9 @@ def describe_error(error: ValidationError, model: type[BaseModel], *above: str) 
         return f"{field}: no such setting; there are {', '.join(section.model_fields)}" + did_you_mean(
             field, known
         )
+    allowed = _allowed(setting.annotation, setting.metadata)
     if kind == "missing" and not rest:
-        return f"{field}: is missing; set it to {allowed(setting)}"
+        return f"{field}: is missing; set it to {allowed}"
     if kind == "missing":  # one of a fixed number of values
         field = field.rpartition(".")[0]
     if (within := section_of(setting.annotation)) is not None:
@@ -48,12 +49,7 @@ def describe_error(error: ValidationError, model: type[BaseModel], *above: str) 
         return f"{field} = {value}: it is a section; set what is in it, such as {field}.{such}"
     finite = " that is finite" if kind == "finite_number" and setting.annotation is not int else ""
     close = did_you_mean(finding["input"], choices_of(setting.annotation))
-    return f"{field} = {value}: choose {allowed(setting)}{finite}{close}"
-
-
-def allowed(setting: FieldInfo) -> str:
-    """Describes a setting's allowed values, such as "a number above 0 and below 1"."""
-    return _allowed(setting.annotation, setting.metadata)
+    return f"{field} = {value}: choose {allowed}{finite}{close}"
 
 
 def _locate(
@@ -94,6 +90,12 @@ def choices_of(annotation: Any) -> list[Any]:
 
 
 def _allowed(annotation: Any, metadata: Sequence[Any]) -> str:
+    """The values of a type that fit its constraints, such as "a number above 0 and below 1".
+
+    Args:
+        annotation: of a field, or of a part of one.
+        metadata: its constraints, as pydantic gives them beside the annotation.
+    """
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _allowed(parts[0], _flat(parts[1:]))
@@ -112,12 +114,14 @@ def _allowed(annotation: Any, metadata: Sequence[Any]) -> str:
 
 
 def _flat(metadata: Sequence[Any]) -> list[Any]:
+    """Constraints one by one: those that stand in a `Field(…)` within an annotation are taken out of it."""
     return [
         one for given in metadata for one in (given.metadata if isinstance(given, FieldInfo) else [given])
     ]
 
 
 def _range(metadata: Sequence[Any]) -> str:
+    """The limits of a number as words that follow "a number"; empty where there are none."""
     bounds = {name: found for one in metadata for name in ("gt", "ge", "lt", "le")
               if (found := getattr(one, name, None)) is not None}  # fmt: skip
     if {"ge", "le"} <= bounds.keys():

@@ -1,6 +1,7 @@
 """What a round releases, as events: known from settings and public sizes before anyone trains.
 
-The mechanism carries it out. Privacy statements and budgets need no more than this, and no PyTorch.
+The mechanism carries it out. Privacy statements and budgets need no more than this, and no PyTorch. Every
+event counts for two units: its noise multiplier z is that of one intermediary, and z/v that of the hospital.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from silodp.local.steps import batch_count, planned_steps
 from silodp.privacy.budget import Budget
@@ -60,6 +61,21 @@ class Releases:
     local: LocalNoise | None = None
     stateful: bool = False
     shares: int = 0
+
+    @classmethod
+    def of(cls, experiment: Experiment, sizes: Sequence[int]) -> Self:
+        """Those of an experiment, for hospitals with training sets of these sizes (images)."""
+        participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
+        return cls(
+            0.0 if by_hospitals else experiment.privacy.noise_multiplier,
+            experiment.clipping,
+            participation,
+            participation.expected_hospitals(len(sizes)),
+            participation.sampling_rate(len(sizes)),
+            _local_noise(experiment, sizes) if by_hospitals else None,
+            experiment.local.keeps_state,
+            experiment.privacy.shares(len(sizes)),
+        )
 
     def events(
         self, round_: int, intermediaries: int, clip_bound: float | None, estimates: bool
@@ -124,21 +140,6 @@ def build_budget(experiment: ResolvedExperiment) -> Budget | None:
     if limit is None:
         return None
     return Budget(limit.epsilon, limit.delta or experiment.delta, limit.unit, limit.neighbours)
-
-
-def releases_of(experiment: Experiment, sizes: Sequence[int]) -> Releases:
-    """How an experiment's rounds are noised, for hospitals with training sets of these sizes."""
-    participation, by_hospitals = experiment.participation, experiment.privacy.level == "sample"
-    return Releases(
-        0.0 if by_hospitals else experiment.privacy.noise_multiplier,
-        experiment.clipping,
-        participation,
-        participation.expected_hospitals(len(sizes)),
-        participation.sampling_rate(len(sizes)),
-        _local_noise(experiment, sizes) if by_hospitals else None,
-        experiment.local.keeps_state,
-        experiment.privacy.shares(len(sizes)),
-    )
 
 
 def _local_noise(experiment: Experiment, sizes: Sequence[int]) -> LocalNoise:

@@ -1,5 +1,7 @@
 """Server optimizers: how a released mean g changes θ. All of it is post-processing and costs no privacy.
 
+Eq. 1 is FedAvg, θ ← θ + g with g = 1/(N·v)·(Σ_ij Δ̂_ij + noise); the paper's tables also have the other three.
+
 An optimizer is three functions over plain state (a dict of tensors and numbers): `init`, `prepare` (the map
 that hospitals apply to updates) and `step`. A rule of the section `server` is one class with its settings and
 `make`, which returns the three functions. Add one by subclassing `ServerRule` in any file.
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 
 DP2_EPSILON = 1e-7
+"""Added to DP²-RMSProp's √A, by which updates are divided."""
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -46,6 +49,8 @@ class ServerOptimizer:
 
 class ServerRule(Rule):
     """A server optimizer's settings.
+
+    `usual_rate` is asked where `server.learning_rate` is left out; `make` once, for a whole run.
 
     Attributes:
         per_step: whether hospitals divide updates by their local normaliser (FedNova).
@@ -93,20 +98,30 @@ class Custom(ServerRule):
         )
 
 
+def _adding(rule: ServerRule) -> ServerOptimizer:
+    """θ += lr·g, without state; g is scaled by the update map alone."""
+
+    def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
+        return parameters + rule.rate * mean, state
+
+    return ServerOptimizer(lambda parameters: {}, step, lambda state: UpdateMap(rule.per_step))
+
+
 class FedAvg(ServerRule):
     """θ += g (McMahan et al. 2018)."""
 
     optimizer: Literal["fedavg"] = "fedavg"
 
     def make(self) -> ServerOptimizer:
-        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
-            return parameters + self.rate * mean, state
-
-        return ServerOptimizer(lambda parameters: {}, step)
+        return _adding(self)
 
 
 class FedAdam(ServerRule):
-    """m, u ← moments of g; θ += lr·m/(√u + τ) (Reddi et al. 2021)."""
+    """m, u ← moments of g; θ += lr·m/(√u + τ) (Reddi et al. 2021).
+
+    g is noised already, so u is about the signal's second moment plus σ². State: m and u, (d,) each; a mean
+    of σ² as u is one of g²; and the number of steps.
+    """
 
     optimizer: Literal["fedadam"] = "fedadam"
     beta1: Decay = 0.9
@@ -157,17 +172,15 @@ class FedNova(ServerRule):
     optimizer: Literal["fednova"] = "fednova"
 
     def make(self) -> ServerOptimizer:
-        def step(state: State, parameters: Tensor, mean: Tensor, noise_std: float) -> Any:
-            return parameters + self.rate * mean, state
-
-        return ServerOptimizer(lambda parameters: {}, step, lambda state: UpdateMap(per_step=True))
+        return _adding(self)
 
 
 class DP2RMSProp(ServerRule):
     """Blocks of s plain rounds and s preconditioned rounds in turn (Li et al. 2023).
 
     Plain rounds step θ += g and accumulate g; the square of its mean updates the preconditioner A. In
-    preconditioned rounds hospitals divide by √A + 1e-7 before clipping, and θ += lr·g.
+    preconditioned rounds hospitals divide by √A + 1e-7 before clipping, and θ += lr·g. State: the number of
+    rounds, the sum of g in this block, and A, (d,) or None before the first block has ended.
     """
 
     optimizer: Literal["dp2-rmsprop"] = "dp2-rmsprop"

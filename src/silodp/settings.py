@@ -35,6 +35,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_what_would_be_ignored(self) -> Self:
+        """Raises InputError for a setting that was changed where `only_with` gives it no meaning."""
         for setting, (other, needed) in self.only_with.items():
             value, found = getattr(self, setting), getattr(self, other)
             if found != needed and value != type(self).model_fields[setting].default:
@@ -64,6 +65,11 @@ class Rule(Settings):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Gives a section a table of its own in `known`, and enters a rule into its section's.
+
+        Pydantic calls it when the class has its fields. A class of the same module and name, as from a file
+        that is run again, replaces the former one; any other with that rule's name is refused.
+        """
         if Rule in cls.__bases__:
             cls.known = {}  # a section
         elif isinstance(name := cls.name(), str):
@@ -94,7 +100,13 @@ class Rule(Settings):
 
     @classmethod
     def chosen(cls, tree: Any) -> Any:
-        """Builds the rule that a section's settings name; anything else is passed on to pydantic."""
+        """Builds the rule that a section's settings name; anything else is passed on to pydantic.
+
+        It is the validator of the section's field in `Experiment`, which so takes a table or an instance.
+
+        Raises:
+            InputError: no rule has this name, or the settings do not fit it.
+        """
         if not isinstance(tree, Mapping) or not all(isinstance(name, str) for name in tree):
             return tree
         name = tree.get(cls.key, cls.usual)

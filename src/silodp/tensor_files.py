@@ -42,7 +42,10 @@ def read_plain_values(path: Path) -> Any:
 
 
 class _PlainValues(pickle._Unpickler):  # the C version allocates as much memory as a file asks for
+    """Reads numbers, strings and collections; whatever else a file wants to build becomes None."""
+
     def find_class(self, module: str, name: str) -> Any:
+        """Of the names in a file only that of ordered dictionaries, which PyTorch writes, means anything."""
         return dict if (module, name) == ("collections", "OrderedDict") else lambda *_: None
 
     def persistent_load(self, _: Any) -> None:
@@ -51,6 +54,7 @@ class _PlainValues(pickle._Unpickler):  # the C version allocates as much memory
 
 @contextmanager
 def _parts(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Yields the zip file that `torch.save` wrote; refuses compressed parts, which grow when read."""
     with open_plain(path, most=2**62) as file, zipfile.ZipFile(file) as parts:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise ValueError("a compressed member, which torch.save never writes")

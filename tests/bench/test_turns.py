@@ -22,7 +22,7 @@ def test_both_train_the_same_steps_on_the_same_images(workload: Workload) -> Non
         loop.round()
         rounds.round()
         assert loop.steps == rounds.steps == workload.steps
-        seen = sum(len(images) for images, _ in loop._steps.batches)
+        seen = sum(len(images) for images, _ in loop.batches)
         assert seen == sum(rounds.parts.federation.hospitals.values()) == workload.images_a_round
         bound, count = rounds.parts.experiment.clipping.first_bound(), workload.intermediaries
         assert (bound, rounds.parts.experiment.intermediaries.asked) == (1.0, count)

@@ -15,9 +15,10 @@ from PIL import Image
 
 from silodp import Experiment, train
 from silodp.cli import main
-from silodp.cli.display import show_comparison
+from silodp.cli.display import show_comparison, show_result
 from silodp.cli.terminal import prepare_streams
 from silodp.runs.listing import list_runs
+from silodp.runs.result import Result
 from silodp.runs.wording import show_epsilon
 
 TREE: dict[str, Any] = {
@@ -68,10 +69,8 @@ def test_every_run_is_listed_with_its_state(folder: Path) -> None:
     done = command_line("runs", cwd=folder.parent, COLUMNS="120")
     assert (done.returncode, done.stderr) == (0, "")
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    names = [
-        name for name in rows if name in ("both/killed", "empty", "harmed", "older", "tiny-2", "tiny-10")
-    ]
-    assert names == ["both/killed", "empty", "harmed", "older", "tiny-2", "tiny-10"]
+    names = ["both/killed", "empty", "harmed", "older", "tiny-2", "tiny-10"]
+    assert [name for name in rows if name in names] == names
     summary = json.loads((folder / "tiny-2/summary.json").read_text())
     epsilon, dice = summary["epsilon"], summary["test"]["last"]["mean"]["dice"]
     shown = [show_epsilon(epsilon["hospital"]), show_epsilon(epsilon["intermediary"])]
@@ -86,9 +85,8 @@ def test_every_run_is_listed_with_its_state(folder: Path) -> None:
 
 
 def test_as_json(folder: Path) -> None:
-    found = {
-        Path(one["folder"]).name: one for one in json.loads(command_line("runs", folder, "--json").stdout)
-    }
+    listed = json.loads(command_line("runs", folder, "--json").stdout)
+    found = {Path(one["folder"]).name: one for one in listed}
     assert {name: one["state"] for name, one in found.items()} == {
         "tiny-2": "finished", "tiny-10": "stopped", "killed": "unfinished", "harmed": "damaged",
         "empty": "damaged", "older": "other-format",
@@ -196,8 +194,14 @@ def test_tables_on_an_ascii_terminal(
     assert len(frames) <= 1  # what stands in words is as wide as it is drawn
 
 
-def test_the_demos_table_on_an_ascii_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = train(Experiment.build(TREE), cohort=blob_cohort(), out=tmp_path / "run", device="cpu")
-    text = in_ascii(monkeypatch, lambda: (prepare_streams(), show_comparison({"one": result})))
+@pytest.mark.parametrize(
+    "show", [show_result, lambda result: show_comparison({"one": result})], ids=["run", "demo"]
+)
+def test_the_end_of_a_run_or_of_the_demo_on_an_ascii_terminal(
+    show: Callable[[Result], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = train(Experiment.build(TREE), cohort=blob_cohort(), out=tmp_path / "run[/x]", device="cpu")
+    text = in_ascii(monkeypatch, lambda: (prepare_streams(), show(result)))
     assert "eps for a" in text
+    assert "run[/x]" in text
     assert "\\u" not in text

@@ -42,14 +42,6 @@ def test_presets_are_listed() -> None:
     assert {"demo", "ich-small", "ich-paper", "prostate-small", "prostate-paper"} <= set(preset_names())
 
 
-def test_an_existing_folder_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    done = silodp("run", "demo", "--out", tmp_path)
-    assert done.returncode == 2
-    assert "exists already" in done.stderr
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_ctrl_c_leaves_a_run_that_resume_takes_up(tmp_path: Path) -> None:
     many = [*TINY, "--set", "rounds=1000"]  # more than there are before it hears of Ctrl-C
     command = command_of("run", "demo", *many, "--out", "run")
@@ -162,11 +154,8 @@ def test_privacy_prints_the_papers_figures_and_the_hospitals(
     options = ("--rounds", 100, "--hospitals", hospitals, "--intermediaries", v)
     told = privacy("--noise-multiplier", z, *options)
     assert told["delta"] == pytest.approx({6: 0.1, 20: 0.01}[hospitals])
-    assert {unit: round(value, 1) for unit, value in told["epsilon"].items()} == {
-        "hospital": of_hospital,
-        "intermediary": of_intermediary,
-    }
-    assert list(told["epsilon"]) == ["hospital", "intermediary"]
+    found = [(unit, round(value, 1)) for unit, value in told["epsilon"].items()]
+    assert found == [("hospital", of_hospital), ("intermediary", of_intermediary)]  # in this order
     assert told["replace_one"]["hospital"] > told["epsilon"]["hospital"]
     assert told["noise_multipliers"] == {"hospital": pytest.approx(z / v), "intermediary": z}
 
@@ -195,10 +184,9 @@ def test_privacy_finds_the_noise_and_the_rounds() -> None:
 
 def test_privacy_with_sampling_is_amplified() -> None:
     everyone = privacy("--noise-multiplier", 1, "--hospitals", 20)
-    sampled = privacy("--noise-multiplier", 1, "--hospitals", 20, "--sample-rate", 0.3)
-    fraction = privacy(
-        "--noise-multiplier", 1, "--hospitals", 20, "--sample-rate", 0.3, "--without-replacement"
-    )
+    options = ("--noise-multiplier", 1, "--hospitals", 20, "--sample-rate", 0.3)
+    sampled = privacy(*options)
+    fraction = privacy(*options, "--without-replacement")
     assert sampled["accountant"]["epsilon"]["hospital"] == "pld"
     assert sampled["epsilon"]["hospital"] < fraction["epsilon"]["hospital"] < everyone["epsilon"]["hospital"]
     assert (sampled["participation"], fraction["participation"]) == ("poisson", "fraction-kept")
@@ -207,7 +195,7 @@ def test_privacy_with_sampling_is_amplified() -> None:
 def test_privacy_of_a_run_verifies_and_sums_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = [*TINY, "--set", "rounds=4", "--set", "budget.epsilon=100000"]
-    assert silodp("run", "prostate-small", *options, "--out", folder, "--device", "cpu").returncode == 0
+    succeed("run", "prostate-small", *options, "--out", folder, "--device", "cpu")
     done = succeed("privacy", folder)
     assert "8 releases, hash chain intact, in order, none missing" in done.stdout
     said, told = " ".join(done.stdout.split()), privacy(folder)
@@ -215,10 +203,6 @@ def test_privacy_of_a_run_verifies_and_sums_up(tmp_path: Path) -> None:
         both = (show_epsilon(point[unit]) for unit in ("hospital", "intermediary"))
         assert f"round {point['round']}: {' / '.join(both)}" in said
     assert "The budget allows ε = 100,000 for one hospital" in said
-    assert told["epsilon"] == {
-        unit: pytest.approx(json.loads((folder / "summary.json").read_text())["epsilon"][unit])
-        for unit in ("hospital", "intermediary")
-    }
     assert [point["round"] for point in told["by_round"]] == [1, 2, 3, 4]
 
     ledger = folder / "ledger.jsonl"

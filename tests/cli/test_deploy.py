@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import command_line as silodp
 from conftest import in_a_process, succeed
 
 from silodp.deploy.config import read_coordinator
@@ -39,12 +38,6 @@ def test_a_hospital_joins_and_both_sides_are_told_the_same_fingerprint(tmp_path:
     assert marks[0] == marks[1]
     assert read_roster(tmp_path / "kit/coordinator/roster.toml").names == ("Bern",)
     assert "kit/hospitals/Bern: send it to Bern" in admitted.stdout
-
-
-def test_help_names_what_is_there() -> None:
-    done = silodp("deploy", "--help")
-    assert done.returncode == 0
-    assert all(f" {command} " in done.stdout for command in ("init", "join", "admit", "renew"))
 
 
 def test_a_kit_needs_no_pytorch_and_help_no_cryptography(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from conftest import command_line as silodp
 from conftest import in_a_process
 
-from silodp.runs import machine, requirements
+from silodp.runs import requirements
 
 WHOLE = "everything that is needed is here"
 
@@ -72,23 +72,18 @@ def test_json_agrees_with_the_installed_packages(tmp_path: Path) -> None:
     assert (told["runs"]["path"], told["runs"]["private"]) == (str(tmp_path / "runs"), None)
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_its_way_out(tmp_path: Path) -> None:
+def test_folders_that_cannot_be_written_are_named_with_their_way_out(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file, where a folder should be")
-    done = silodp("doctor")
+    done = silodp("doctor", cwd=Path("/proc"))
     assert done.returncode == 1
     assert (
         f"needed: the cache of decoded images, {tmp_path}/cache/silodp, cannot be written (Not a directory); "
         "set XDG_CACHE_HOME, or cohort.cache in an experiment, to a folder of yours\n"
     ) in done.stdout
-    assert done.stdout.splitlines()[-1] == "not ready: missing or broken and needed: 1; see the lines above"
-    assert silodp("doctor", "--json").returncode == 1
-
-
-def test_a_folder_for_runs_that_cannot_be_written_is_named_with_its_way_out() -> None:
-    done = silodp("doctor", cwd=Path("/proc"))
-    assert done.returncode == 1
     assert "needed: the folder for runs, /proc/runs, cannot be written (" in done.stdout
     assert "; go to a folder of yours, or give one with --out" in done.stdout
+    assert done.stdout.splitlines()[-1] == "not ready: missing or broken and needed: 2; see the lines above"
+    assert silodp("doctor", "--json", cwd=Path("/proc")).returncode == 1
 
 
 def test_a_cache_that_others_may_look_into_is_told_and_stops_nobody(tmp_path: Path) -> None:
@@ -154,28 +149,26 @@ def test_names_of_folders_and_programs_steer_nothing(tmp_path: Path, monkeypatch
     assert done.stdout.splitlines().count(WHOLE) == 1
 
 
-def test_a_missing_program_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: None)
+def absent(*_: object, **__: object) -> None:
+    """No program is there."""
+
+
+def unseeded(*_: object) -> bytes:
+    raise BlockingIOError
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code", "says"),
+    [
+        ("shutil.which", absent, 0, "coordinator` and its tests: apt-get install nginx-light\n"),
+        ("os.getrandom", unseeded, 1, "needed: the operating system has no entropy yet; "),
+        ("LITTLE_SPACE", 2**62, 0, "MB are free at "),
+    ],
+)
+def test_what_is_lacking_is_told_and_stops_only_who_needs_it(
+    place: str, value: object, code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"silodp.runs.machine.{place}", value)
     done = silodp("doctor")
-    assert done.returncode == 0, "no run needs it"
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("  nginx "))
-    assert line.endswith(
-        "not found, for `silodp deploy coordinator` and its tests: apt-get install nginx-light"
-    )
-
-
-def test_no_entropy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> bytes:
-        raise BlockingIOError
-
-    monkeypatch.setattr(machine.os, "getrandom", refuse)
-    done = silodp("doctor")
-    assert done.returncode == 1
-    assert "needed: the operating system has no entropy yet; " in done.stdout
-
-
-def test_little_space_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "LITTLE_SPACE", 2**62)
-    done = silodp("doctor")
-    assert done.returncode == 0
-    assert "MB are free at " in done.stdout
+    assert done.returncode == code
+    assert says in done.stdout

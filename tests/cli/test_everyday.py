@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import command_line as silodp
 from conftest import forked, noting_browser
 
@@ -15,15 +17,12 @@ from silodp.cli import demo
 from silodp.cli.commands import COMMANDS
 from silodp.errors import InputError
 from silodp.runs.places import new_folder
+from silodp.runs.version import version
 
 TINY = ("rounds=1", "cohort.slices=40", "cohort.image_size=32", "model.features=2", "model.levels=1")
 
 
 def test_the_version_names_silodp_and_pytorch() -> None:
-    import torch
-
-    from silodp.runs.version import version
-
     done = silodp("--version")
     assert (done.returncode, done.stdout) == (0, f"silodp {version()}, PyTorch {torch.__version__}\n")
 
@@ -44,18 +43,17 @@ def test_a_misspelt_command_is_guessed(words: list[str], meant: str) -> None:
 
 
 SMALL_DEMO = f"""
-from silodp.cli import demo, main
+from silodp.cli import demo
 small = dict(change.split("=") for change in {TINY})
-small = {{name: int(value) for name, value in small.items()}}
 for changes in demo.VARIANTS.values():  # a start has the network that it has
-    changes |= {{key: small[key] for key in small if not ("model.start" in changes and "model." in key)}}
-main()
+    changes |= {{key: int(small[key]) for key in small if not ("model.start" in changes and "model." in key)}}
 """
 
 
 def test_the_demo_ends_with_its_page(tmp_path: Path) -> None:
+    code = f"{SMALL_DEMO}\nfrom silodp.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", SMALL_DEMO, "demo", "--seed", "3", "--open"],
+        [sys.executable, "-c", code, "demo", "--seed", "3", "--open"],
         capture_output=True, text=True, cwd=tmp_path, env=os.environ | noting_browser(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -66,13 +64,8 @@ def test_the_demo_ends_with_its_page(tmp_path: Path) -> None:
 
 
 def test_the_demo_ends_with_the_command_for_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {name: int(value) for name, value in (change.split("=") for change in TINY)}
-    own = {
-        title: changes
-        | {key: small[key] for key in small if not ("model.start" in changes and "model." in key)}
-        for title, changes in demo.VARIANTS.items()
-    }
-    monkeypatch.setattr(demo, "VARIANTS", own)
+    monkeypatch.setattr(demo, "VARIANTS", deepcopy(demo.VARIANTS))
+    exec(SMALL_DEMO, {})
     done = silodp("demo", cwd=tmp_path)
     assert done.stdout.endswith("page: silodp report runs/demo-1 --open\n"), done.stderr
     assert not (tmp_path / "runs/demo-1/report.html").exists()

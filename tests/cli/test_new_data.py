@@ -2,22 +2,19 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
 import pytest
-from conftest import command_line, succeed
+from conftest import command_with_cache as silodp
+from conftest import succeed
 from numpy.typing import NDArray
 from PIL import Image
 
+from silodp import Experiment
 from silodp.runs.folder import read_experiment
-
-
-def silodp(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return command_line(*arguments, cwd=cwd, XDG_CACHE_HOME=str(cwd / "cache"), COLUMNS="160")
 
 
 def said(output: str, start: str) -> list[str]:
@@ -76,9 +73,7 @@ def test_colour_fundus_photographs_with_masks_of_several_sources(fundus: Path) -
     assert "masks of Bern hold 0, 1" in text
     assert re.search(r"Cork .* \d+\.\d\d%", text)
     assert "note: privacy.delta = 0.1 by the paper's rule for 3 hospitals" in text
-    experiment = read_experiment(fundus / "runs/fundus-1")
-    assert experiment.description == "Segmentation on fundus, with the settings of prostatex"
-    assert experiment.task == "segmentation"
+    assert read_experiment(fundus / "runs/fundus-1").task == "segmentation"
 
 
 def test_one_folder_too_high_names_the_path_to_give(fundus: Path) -> None:
@@ -189,12 +184,9 @@ def test_the_cache_is_shown_and_cleared(fundus: Path) -> None:
 
 
 def test_a_run_on_own_files_is_named_after_them_unless_it_has_a_name() -> None:
-    from silodp import Experiment
-
     loaded = Experiment.load("prostatex", ["cohort.path=/x/fundus"])
-    assert (loaded.name, loaded.description) == (
-        "fundus", "Segmentation on fundus, with the settings of prostatex"
-    )  # fmt: skip
+    assert loaded.name == "fundus"
+    assert loaded.description == "Segmentation on fundus, with the settings of prostatex"
     assert Experiment.load("prostatex", ["cohort.path=/x/head ct.npz"]).name == "head-ct"
     named = Experiment.load("prostatex", ["cohort.path=/x/fundus", "name=mine", "description=My own"])
     assert (named.name, named.description) == ("mine", "My own")

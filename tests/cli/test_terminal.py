@@ -2,25 +2,21 @@
 
 import io
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import blob_cohort
+from conftest import command_line, command_of, in_a_process
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from rich.table import Table
 
-import silodp
-from silodp.cli import main
-from silodp.cli.display import show_result
-from silodp.cli.terminal import complain, console, prepare_streams, printable, say
+from silodp.cli.terminal import console, prepare_streams, print_error, printable, say
 from silodp.cohorts.catalogue import Problem
 from silodp.errors import InputError
-from silodp.experiment import Experiment
 
 ESCAPE = "\x1b[2J\x1b[31mred\x9b1A"
 
@@ -51,7 +47,7 @@ def test_what_is_plain_stays_as_it_is() -> None:
 
 def test_every_way_to_the_terminal_is_made_printable(capsys: pytest.CaptureFixture[str]) -> None:
     say(ESCAPE)
-    complain(f"{ESCAPE}\nmore")
+    print_error(f"{ESCAPE}\nmore")
     console().print(ESCAPE)
     console(stderr=True).print(ESCAPE)
     shown = capsys.readouterr()
@@ -63,8 +59,6 @@ def test_every_way_to_the_terminal_is_made_printable(capsys: pytest.CaptureFixtu
 
 
 def test_tables_keep_their_own_colours_and_show_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.table import Table
-
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     screen = console()
@@ -92,7 +86,7 @@ def test_log_lines_are_made_printable(
 
 
 def test_names_of_files_and_hospitals_are_shown_and_not_sent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noise = np.random.default_rng(0)
     for hospital in (f"A{ESCAPE}", "B"):
@@ -104,41 +98,15 @@ def test_names_of_files_and_hospitals_are_shown_and_not_sent(
                 image.save(folder / f"{number}.png")
             (folder / f"{ESCAPE}.png").write_bytes(b"broken")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for command in (["data", "check"], ["run", "--set", "cohort.path=x", "--set"]):
-        monkeypatch.setattr(sys, "argv", ["silodp", *command, str(tmp_path / "data")])
-        with pytest.raises(SystemExit):
-            main()
-        shown = capsys.readouterr()
-        assert "\x1b" not in shown.out + shown.err
-    monkeypatch.setattr(sys, "argv", ["silodp", "data", "check", str(tmp_path / "data")])
-    with pytest.raises(SystemExit, match="1"):
-        main()
-    assert "A\\x1b[2J" in capsys.readouterr().out
-
-
-def test_the_end_of_a_run_on_an_ascii_terminal(
-    tmp_path: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = silodp.train(experiment.change(rounds=1), cohort=blob_cohort(), out=tmp_path / "run[/x]")
-    out = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
-    prepare_streams()
-    show_result(result)
-    sys.stdout.flush()
-    text = out.getvalue().decode("ascii")
-    assert "eps for a hospital" in text
-    assert "run[/x]" in text
-
-
-def silodp_process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from silodp.cli import main; main()", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
-    )
+    checked = command_line("data", "check", tmp_path / "data")
+    refused = command_line("run", "--set", "cohort.path=x", "--set", tmp_path / "data")
+    assert "\x1b" not in checked.stdout + checked.stderr + refused.stdout + refused.stderr
+    assert (checked.returncode, refused.returncode) == (1, 2)
+    assert "A\\x1b[2J" in checked.stdout
 
 
 def test_a_terminal_of_the_c_locale() -> None:
-    found = silodp_process(
+    found = in_a_process(
         "privacy", "--noise-multiplier", "1", "--hospitals", "20", "--intermediaries", "12",
         LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii",
     )  # fmt: skip
@@ -148,8 +116,8 @@ def test_a_terminal_of_the_c_locale() -> None:
 
 
 def test_standard_output_on_a_full_disk_is_one_line() -> None:
+    command = command_of("presets")
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-c", "from silodp.cli import main; main()", "presets"]
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert found.returncode == 2
     assert found.stderr == "silodp: [Errno 28] No space left on device\n"

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
-from PIL import Image
+from cohort_files import save, touch
 
 from silodp.cohorts.form import fitting_size
 from silodp.cohorts.kinds import CohortSettings
@@ -19,12 +18,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def picture(path: Path, *shape: int, grey: bool = False, seed: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-    if grey:
-        pixels[...] = pixels[..., :1]
-    Image.fromarray(pixels).save(path)
+def picture(path: Path, *shape: int, grey: bool = False) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    save(path.parent, path.name, np.repeat(pixels[..., :1], 3, -1) if grey else pixels)
 
 
 def stored(root: Path, **settings: Any) -> Store:
@@ -45,12 +41,9 @@ def test_small_images_are_not_enlarged(tmp_path: Path) -> None:
 
 
 def test_slices_of_small_volumes_are_not_enlarged(tmp_path: Path) -> None:
-    for kind in ("images", "masks"):
-        (tmp_path / "f" / kind).mkdir(parents=True)
-        volume = np.random.default_rng(0).random((50, 35, 4)) > (0.5 if kind == "masks" else -1)
-        volume = volume * np.random.default_rng(1).random(volume.shape) if kind == "images" else volume
-        volume = volume.astype(np.float32)
-        nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "f" / kind / "1.nii.gz")
+    volume = np.random.default_rng(0).random((50, 35, 4)).astype(np.float32)
+    save(tmp_path / "f", "images/1.nii.gz", volume)
+    save(tmp_path / "f", "masks/1.nii.gz", (volume > 0.5).astype(np.uint8))
     assert stored(tmp_path / "f").images.shape == (4, 1, 32, 32)
 
 
@@ -66,8 +59,7 @@ def test_colours_are_kept_where_there_are_any(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_measured_is_named_and_stops_no_other(tmp_path: Path) -> None:
     picture(tmp_path / "f/ill/1.png", 40, 40)
-    (tmp_path / "f/well").mkdir()
-    (tmp_path / "f/well/2.png").write_bytes(b"")
+    touch(tmp_path, "f/well/2.png")
     store = stored(tmp_path / "f")
     assert store.images.shape == (1, 1, 32, 32)
     assert [problem.name for problem in store.problems] == ["well/2.png"]
@@ -76,9 +68,8 @@ def test_a_file_that_cannot_be_measured_is_named_and_stops_no_other(tmp_path: Pa
 def test_padding_keeps_the_proportions_of_image_and_mask(tmp_path: Path) -> None:
     image, mask = np.full((20, 80), 10, np.uint8), np.zeros((20, 80), np.uint8)
     image[4:16, 30:50], mask[4:16, 30:50] = 200, 255
-    for kind, pixels in (("images", image), ("masks", mask)):
-        (tmp_path / "f" / kind).mkdir(parents=True)
-        Image.fromarray(pixels).save(tmp_path / "f" / kind / "1.png")
+    save(tmp_path / "f", "images/1.png", image)
+    save(tmp_path / "f", "masks/1.png", mask)
     store = stored(tmp_path / "f", fit="pad", image_size=40)
     assert store.images.shape == (1, 1, 40, 40)
     seen, marked = store.images[0, 0], store.targets[0, 0]

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
-from PIL import Image
+from cohort_files import save, touch, write_csv
 
 from silodp.cohorts.inspection import Findings, inspect, recognise
 from silodp.cohorts.kinds import CohortSettings
@@ -26,7 +25,7 @@ def write(path: Path, **arrays: Any) -> Path:
         "label": np.arange(24) % 2,
         "patient": np.arange(24) // 2,
     }
-    np.savez(path, **plain | arrays)
+    np.savez(path, **{name: array for name, array in (plain | arrays).items() if array is not None})
     return path
 
 
@@ -63,13 +62,14 @@ def test_identical_images_are_found_within_and_across_hospitals(tmp_path: Path) 
 
 def test_a_patient_in_two_hospitals_or_parts_is_a_leak(tmp_path: Path) -> None:
     named = np.repeat(["A", "B"], 12)
-    patients = np.arange(24) // 2
-    patients[12] = 0
+    patients = np.array([f"p{index // 2}" for index in range(24)])
+    patients[12] = " P0"  # as for the partition, neither capitals nor spaces count
     findings = found(write(tmp_path / "a.npz", hospital=named, patient=patients))
-    assert findings.leaks == ("patient 0 is in the hospitals A, B",)
+    assert findings.leaks == ("patient p0 is in the hospitals A, B",)
     assert findings.undealt is not None
     assert "patients in more than one hospital" in findings.undealt
     assert findings.description is None
+    assert found(tmp_path / "a.npz", patient_ids="local").leaks == ()
     parts = np.array(["train", "validation", "test"] * 8)
     findings = found(write(tmp_path / "a.npz", part=parts, patient=np.arange(24) // 12), hospitals=2)
     assert findings.leaks[0] == "patient 0 is in the parts train, validation, test"
@@ -95,14 +95,6 @@ def test_hospitals_are_simulated_where_the_files_name_none_and_nobody_says_how_m
     assert found(tmp_path / "a.npz", hospitals=2).settings.hospitals == 2
 
 
-def test_with_skip_unreadable_what_is_left_is_clean(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).random((24, 16, 16))
-    images[3] = 0.5
-    path = write(tmp_path / "a.npz", image=images)
-    assert not found(path, hospitals=2).is_clean
-    assert found(path, hospitals=2, skip_unreadable=True).is_clean
-
-
 def test_an_array_of_objects_is_one_sentence_whatever_kinds_were_tried(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", label=np.array(["ill", "well"] * 12, dtype=object))
     with pytest.raises(InputError, match=r"a\.npz: the array label has Python objects.*label\.astype\(str\)"):
@@ -112,10 +104,7 @@ def test_an_array_of_objects_is_one_sentence_whatever_kinds_were_tried(tmp_path:
 def test_masks_are_measured_by_hospital_and_enlarging_is_said(tmp_path: Path) -> None:
     masks = np.zeros((24, 16, 16), np.uint8)
     masks[:12, :8], masks[12:, :4] = 1, 1
-    given = {"label": np.zeros((24, 16, 16)), "mask": masks, "hospital": np.repeat(["A", "B"], 12)}
-    path = write(tmp_path / "a.npz", **given)
-    with np.load(path) as file:
-        np.savez(path, **{name: file[name] for name in file.files if name != "label"})
+    path = write(tmp_path / "a.npz", label=None, mask=masks, hospital=np.repeat(["A", "B"], 12))
     findings = found(path)
     assert findings.mask_areas == {"A": {"1": 0.5}, "B": {"1": 0.25}}
     assert findings.mask_values == {"": [0, 1]}
@@ -123,50 +112,41 @@ def test_masks_are_measured_by_hospital_and_enlarging_is_said(tmp_path: Path) ->
     assert "24 images are enlarged to 32 × 32" in " ".join(found(path, image_size=32).notes)
 
 
-def test_every_problem_is_named(tmp_path: Path) -> None:
+def test_every_problem_is_named_and_with_skip_unreadable_what_is_left_is_clean(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((24, 16, 16))
     images[3] = 0.5
     images[7, 2, 2] = np.nan
-    findings = found(write(tmp_path / "a.npz", image=images), hospitals=2)
+    path = write(tmp_path / "a.npz", image=images)
+    findings = found(path, hospitals=2)
     assert [str(problem) for problem in findings.problems] == [
         "a.npz#3: it is constant",
         "a.npz#7: it has NaN or infinite values",
     ]
     assert findings.images == 22
+    assert not findings.is_clean
+    assert found(path, hospitals=2, skip_unreadable=True).is_clean
 
 
 def test_kinds_are_recognised(tmp_path: Path) -> None:
     write(tmp_path / "a.npz")
     assert kind_of(tmp_path / "a.npz") == "npz"
-    split = {
-        f"{part}_{what}": np.zeros((2, 16, 16)) for part in ("train", "val", "test") for what in ("images",)
-    }
-    split |= {f"{part}_labels": np.arange(2)[:, None] for part in ("train", "val", "test")}
-    np.savez(tmp_path / "b.npz", **split)
+    given = {"images": np.zeros((2, 16, 16)), "labels": np.arange(2)[:, None]}
+    parts = ("train", "val", "test")
+    np.savez(tmp_path / "b.npz", **{f"{part}_{name}": given[name] for part in parts for name in given})
     assert kind_of(tmp_path / "b.npz") == "medmnist"
-    folder = tmp_path / "folder/Aarhus/healthy"
-    folder.mkdir(parents=True)
-    Image.fromarray(np.eye(16, dtype=np.uint8)).save(folder / "1.png")
-    (tmp_path / "folder/Aarhus/sick").mkdir()
-    Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / "folder/Aarhus/sick/2.png")
+    touch(tmp_path / "folder/Aarhus", "healthy/1.png", "sick/2.png")
     assert kind_of(tmp_path / "folder") == "folder"
-    (tmp_path / "folder/labels.csv").write_text(
-        "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy\n1,0,0,0,0,0,1\n"
-    )
+    header = "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdural,healthy"
+    write_csv(tmp_path / "folder/labels.csv", header, "1,0,0,0,0,0,1")
     assert kind_of(tmp_path / "folder") == "rsna-ich"
     prepare(CohortSettings.of(kind="npz", path=str(tmp_path / "a.npz")), tmp_path / "out")
     assert kind_of(tmp_path / "out") == "prepared"
 
 
-def pictures(folder: Path, count: int = 6) -> None:
-    folder.mkdir(parents=True)
-    for number in range(count):
-        pixels = np.random.default_rng(number + count).integers(0, 256, (16, 16), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"ID_{number}.png")
-
-
 def test_a_csv_that_cannot_be_used_is_told_and_one_class_cannot_be_trained_on(tmp_path: Path) -> None:
-    pictures(tmp_path / "kaggle/stage_2_train")
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16), dtype=np.uint8)
+        save(tmp_path / "kaggle/stage_2_train", f"ID_{number}.png", pixels)
     (tmp_path / "kaggle/stage_2_train.csv").write_text("ID,Lable\nID_1_any,0\n")
     findings = found(tmp_path / "kaggle", hospitals=2)
     assert findings.settings.kind == "folder"
@@ -177,22 +157,14 @@ def test_a_csv_that_cannot_be_used_is_told_and_one_class_cannot_be_trained_on(tm
 
 
 def test_images_beside_masks_are_a_folder_whatever_they_show(tmp_path: Path) -> None:
-    for kind, values in (
-        ("images", np.random.default_rng(0).random((8, 8, 4))),
-        ("labels", np.ones((8, 8, 4))),
-    ):
-        (tmp_path / "liver/A" / kind).mkdir(parents=True)
-        nib.save(nib.Nifti1Image(values, np.eye(4)), tmp_path / "liver/A" / kind / "1.nii.gz")
+    touch(tmp_path / "liver/A", "images/1.nii.gz", "labels/1.nii.gz")
     assert kind_of(tmp_path / "liver") == "folder"
 
 
 def test_when_nothing_can_be_used_all_is_named(tmp_path: Path) -> None:
-    pictures(tmp_path / "files/a", 12)
-    pictures(tmp_path / "files/b", 12)
-    for path in (tmp_path / "files").rglob("*.png"):
-        path.write_bytes(b"")
+    touch(tmp_path / "files", *(f"{name}/{number}.png" for name in "ab" for number in range(3)))
     findings = found(tmp_path / "files", hospitals=2)
-    assert len(findings.problems) == 24
+    assert len(findings.problems) == 6
     assert findings.images == 0
     assert findings.classes == {"a": 0, "b": 0}
     assert not findings.is_clean
@@ -214,13 +186,3 @@ def test_nothing_known_says_what_was_tried(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no zip")
     with pytest.raises(InputError, match="cannot be read as an npz file"):
         kind_of(tmp_path / "text.npz")
-
-
-def test_a_leak_is_seen_by_the_same_eyes_as_the_partition(tmp_path: Path) -> None:
-    named = np.repeat(["A", "B"], 12)
-    patients = np.array([f"p{index // 2}" for index in range(24)])
-    patients[12] = " P0"  # the same id: neither capitals nor spaces count
-    findings = found(write(tmp_path / "a.npz", hospital=named, patient=patients))
-    assert findings.leaks == ("patient p0 is in the hospitals A, B",)
-    assert findings.undealt is not None
-    assert found(tmp_path / "a.npz", patient_ids="local").leaks == ()

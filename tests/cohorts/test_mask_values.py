@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
+from cohort_files import save
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -34,12 +34,9 @@ def write(root: Path, masks: dict[str, NDArray[Any]], form: str = "png", count: 
     """Hospitals with pictures; the masks of each hold what is given for it."""
     rng = np.random.default_rng(0)
     for hospital, mask in masks.items():
-        for kind in ("images", "masks"):
-            (root / hospital / kind).mkdir(parents=True)
         for number in range(count):
-            pixels = rng.integers(0, 256, mask.shape, dtype=np.uint8)
-            Image.fromarray(pixels).save(root / hospital / "images" / f"{number}.png")
-            Image.fromarray(mask).save(root / hospital / "masks" / f"{number}.{form}")
+            save(root / hospital, f"images/{number}.png", rng.integers(0, 256, mask.shape, dtype=np.uint8))
+            save(root / hospital, f"masks/{number}.{form}", mask)
     return root
 
 
@@ -77,7 +74,8 @@ def test_several_values_are_refused_and_either_setting_tells(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"cohort\.mask_labels=\[1, 2\] .*cohort\.mask_threshold=1 one mask"):
         prepare(settings(root), tmp_path / "out")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
-    assert load_files(settings(root, mask_labels=(1, 2))).hospitals[0].train.targets.shape[1] == 2
+    cohort = load_files(settings(root, mask_labels=(1, 2)))
+    assert (cohort.hospitals[0].train.targets.shape[1], cohort.about["classes"]) == (2, ["1", "2"])
     assert load_files(settings(root, mask_threshold=1)).hospitals[0].train.targets.shape[1] == 1
     with pytest.raises(InputError, match=r"cohort\.mask_threshold = 1 with cohort\.mask_labels: .*leave one"):
         settings(root, mask_threshold=1, mask_labels=(1, 2))
@@ -85,7 +83,7 @@ def test_several_values_are_refused_and_either_setting_tells(tmp_path: Path) -> 
 
 def test_values_that_are_in_different_files_of_a_hospital_are_several(tmp_path: Path) -> None:
     root = write(tmp_path / "f", {"Aarhus": disc(), "Bern": disc()})
-    Image.fromarray(disc() * 2).save(root / "Bern/masks/3.png")
+    save(root, "Bern/masks/3.png", disc() * 2)
     with pytest.raises(InputError, match="the masks of Bern hold 0, 1, 2"):
         load_files(settings(root))
 
@@ -103,16 +101,11 @@ def test_npz_masks_follow_the_same_rule(tmp_path: Path) -> None:
 def test_zones_of_the_prostate_are_the_gland(tmp_path: Path) -> None:
     """As in the paper, and as the kind says."""
     rng = np.random.default_rng(0)
+    zones = np.stack([disc() * 2] * 3, -1)
+    zones[:16] = np.minimum(zones[:16], 1)
     for number in range(4):
-        for name, volume in (
-            ("", rng.random((32, 32, 3))),
-            ("_segmentation", np.stack([disc() + disc()] * 3, -1)),
-        ):
-            path = tmp_path / f"f/A/Case{number}{name}.nii.gz"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if name:
-                volume[:16, :, :] = np.minimum(volume[:16, :, :], 1)
-            nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), path)
+        save(tmp_path / "f/A", f"Case{number}.nii.gz", rng.random((32, 32, 3)))
+        save(tmp_path / "f/A", f"Case{number}_segmentation.nii.gz", zones)
     prostate = CohortSettings.of(kind="prostate", path=str(tmp_path / "f"), image_size=32)
     (hospital,) = load_files(prostate).hospitals
     assert hospital.train.targets.shape[1] == 1
@@ -143,11 +136,9 @@ def test_the_mask_is_named_where_the_mask_is_at_fault(tmp_path: Path) -> None:
 
 def test_a_volume_s_mask_is_named_where_it_is_at_fault_and_read_once_it_is_mended(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    for kind in ("images", "masks"):
-        (tmp_path / "f" / kind).mkdir(parents=True)
-        for number in range(8):
-            volume = rng.random((32, 32, 3)) if kind == "images" else np.stack([disc()] * 3, -1)
-            nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), tmp_path / "f" / kind / f"{number}.nii.gz")
+    for number in range(8):
+        save(tmp_path / "f", f"images/{number}.nii.gz", rng.random((32, 32, 3)))
+        save(tmp_path / "f", f"masks/{number}.nii.gz", np.stack([disc()] * 3, -1))
     mask = tmp_path / "f/masks/4.nii.gz"
     whole = mask.read_bytes()
     mask.write_bytes(whole[:60])

@@ -657,14 +657,6 @@ def test_what_a_refusal_proposes_can_be_dealt_out() -> None:
     assert len(with_feature(list(range(100)) * 3).placed(**FEATURE).hospitals) == 100
 
 
-def test_a_hundred_thousand_images() -> None:
-    count = 110_000
-    data = images(count, [index % 7 // 6 for index in range(count)])
-    placement = data.placed(hospitals=20)
-    assert sizes_of(placement) == [5500] * 20
-    assert np.abs(table(placement) - np.array([3300, 1100, 1100])).max() <= 1
-
-
 def test_torn_patients_are_kept_only_where_that_is_asked_for() -> None:
     parts = [*PARTS, *PARTS, *PARTS] * 2
     data = images(18, patient=["a"] * 3 + [f"p{index}" for index in range(15)], part=parts,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,12 @@ def cohort(
     hospital, part = person // patients, person % 3
     names = tuple(f"h{index}" for index in range(hospitals))
     return number, Placement(names, hospital, part, True, "", ()), [f"p{index}" for index in person]
+
+
+def only(kept: NDArray[Any], placement: Placement, patients: list[str]) -> tuple[Placement, list[str]]:
+    """The images that are kept, or all in this order."""
+    some = Placement(placement.hospitals, placement.hospital[kept], placement.part[kept], True, "", ())
+    return some, np.array(patients)[kept].tolist()
 
 
 def auc(
@@ -63,9 +70,9 @@ def test_raw_position_counts_where_scans_begin_at_unlike_heights() -> None:
     number, placement, patients = cohort(slices=60)
     person = np.array([int(patient[1:]) for patient in patients])
     kept = (number >= person * 7 % 40) & (number < person * 7 % 40 + 20)
-    cut = Placement(placement.hospitals, placement.hospital[kept], placement.part[kept], True, "", ())
-    some = [patient for patient, keep in zip(patients, kept, strict=True) if keep]
-    found = position_auc(number[kept] / 1.0, (number[kept] >= 30).astype(np.int64), cut, some)
+    found = position_auc(
+        number[kept] / 1.0, (number[kept] >= 30).astype(np.int64), *only(kept, placement, patients)
+    )
     assert found is not None
     assert found > 0.99
 
@@ -110,9 +117,7 @@ def test_hospitals_count_alike_whatever_their_size() -> None:
     odd = test & (placement.hospital == 1)
     labels[odd] = 1 - labels[odd]
     kept = ~odd | (np.array(patients) == "p32")  # one patient of the second hospital's test part
-    few = Placement(placement.hospitals, placement.hospital[kept], placement.part[kept], True, "", ())
-    some = [patient for patient, keep in zip(patients, kept, strict=True) if keep]
-    assert position_auc(number[kept] / 1.0, labels[kept], few, some) == 0.5
+    assert position_auc(number[kept] / 1.0, labels[kept], *only(kept, placement, patients)) == 0.5
 
 
 def test_training_images_alone_teach() -> None:
@@ -184,10 +189,8 @@ def test_scans_of_unlike_length_compare() -> None:
     number, placement, patients = cohort()
     person = np.array([int(patient[1:]) for patient in patients])
     kept = (person % 2 == 0) | (number % 2 == 0)
-    thin = Placement(placement.hospitals, placement.hospital[kept], placement.part[kept], True, "", ())
-    heights = (number + 7919.0 * person % 1000)[kept]
-    some = [patient for patient, keep in zip(patients, kept, strict=True) if keep]
-    assert position_auc(heights, (number[kept] >= 18).astype(np.int64), thin, some) == 1.0
+    heights, labels = number + 7919.0 * person % 1000, (number >= 18).astype(np.int64)
+    assert position_auc(heights[kept], labels[kept], *only(kept, placement, patients)) == 1.0
 
 
 def test_two_scans_of_a_patient_at_the_same_heights_share_ranks() -> None:
@@ -203,44 +206,27 @@ def test_the_order_of_the_images_does_not_matter() -> None:
     number, placement, patients = cohort()
     labels = (np.random.default_rng(2).random(len(number)) < number / SLICES).astype(np.int64)
     mixed = np.random.default_rng(3).permutation(len(number))
-    turned = Placement(placement.hospitals, placement.hospital[mixed], placement.part[mixed], True, "", ())
     first = position_auc(number / 1.0, labels, placement, patients)
-    again = position_auc(number[mixed] / 1.0, labels[mixed], turned, [patients[index] for index in mixed])
+    again = position_auc(number[mixed] / 1.0, labels[mixed], *only(mixed, placement, patients))
     assert first is not None
     assert 0.6 < first < 0.95
     assert again == pytest.approx(first, abs=1e-12)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_missing_position_gives_no_figure(bad: float) -> None:
+@pytest.mark.parametrize(
+    "missing", ["NaN", "infinity", "patient", "one class", "three classes", "no healthy test image", "masks"]
+)
+def test_without_what_it_needs_there_is_no_figure(missing: str) -> None:
     number, placement, patients = cohort()
-    positions = number / 1.0
-    positions[17] = bad
-    assert position_auc(positions, (number >= 15).astype(np.int64), placement, patients) is None
-
-
-def test_a_missing_patient_gives_no_figure() -> None:
-    number, placement, patients = cohort()
-    unknown = [None, *patients[1:]]
-    assert position_auc(number / 1.0, (number >= 15).astype(np.int64), placement, unknown) is None
-
-
-@pytest.mark.parametrize("classes", [1, 3])
-def test_other_than_two_classes_give_no_figure(classes: int) -> None:
-    number, placement, patients = cohort()
-    assert position_auc(number / 1.0, number % classes, placement, patients) is None
-
-
-def test_masks_give_no_figure() -> None:
-    number, placement, patients = cohort()
-    assert position_auc(number / 1.0, None, placement, patients) is None
-
-
-def test_one_class_in_every_test_part_gives_no_figure() -> None:
-    number, placement, patients = cohort()
-    labels = (number >= 15).astype(np.int64)
-    labels[placement.part == 2] = 1
-    assert position_auc(number / 1.0, labels, placement, patients) is None
+    positions, labels = number / 1.0, (number >= 15).astype(np.int64)
+    if missing == "no healthy test image":
+        labels[placement.part == 2] = 1
+    elif "class" in missing:
+        labels = number % (1 if missing == "one class" else 3)
+    elif missing in ("NaN", "infinity"):
+        positions[17] = math.nan if missing == "NaN" else math.inf
+    people = [None, *patients[1:]] if missing == "patient" else patients
+    assert position_auc(positions, None if missing == "masks" else labels, placement, people) is None
 
 
 def test_one_class_in_every_validation_part_is_no_obstacle() -> None:

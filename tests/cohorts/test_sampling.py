@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silodp.cohorts.catalogue import Scan
-from silodp.cohorts.sampling import proportional, sample_evenly, water_fill
+from silodp.cohorts.sampling import proportional, sample_evenly
 
 sizes = st.lists(st.integers(0, 60), min_size=1, max_size=8)
 
@@ -44,11 +44,6 @@ def test_half_of_each_label_and_rare_strata_whole() -> None:
     assert strata(drawn)["healthy"] == 150
     assert strata(drawn)["epidural"] == 5
     assert strata(drawn)["intraventricular"] == 40
-
-
-def test_a_label_that_runs_out_is_made_up_by_the_other() -> None:
-    drawn = sample_evenly(SET, 800, seed=0)
-    assert Counter(scan.label for scan in drawn) == {1: 345, 0: 455}
 
 
 def test_more_than_there_are_is_all_of_them_in_order() -> None:
@@ -90,16 +85,6 @@ def test_parts_keep_their_shares() -> None:
 def test_scans_without_labels_are_drawn_too() -> None:
     scans = tuple(Scan(f"{number:03d}", (Path("x"),)) for number in range(50))
     assert len(sample_evenly(scans, 20, seed=3)) == 20
-
-
-@given(sizes, st.data())
-def test_water_finds_its_level(sizes: list[int], data: st.DataObject) -> None:
-    total = data.draw(st.integers(0, sum(sizes)))
-    shares = water_fill(sizes, total)
-    assert sum(shares) == total
-    assert all(0 <= share <= size for share, size in zip(shares, sizes, strict=True))
-    free = [share for share, size in zip(shares, sizes, strict=True) if share < size]
-    assert all(share >= max(shares) - 1 for share in free)
 
 
 @given(sizes.filter(any), st.data())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from cohort_files import save, write_csv
 
 from silodp.cohorts import cache as cached
 from silodp.cohorts.inspection import inspect, recognise
@@ -21,16 +21,14 @@ HEADER = "ImageID,epidural,intraparenchymal,intraventricular,subarachnoid,subdur
 HEALTHY, ILL = "0,0,0,0,0,1", "0,0,0,0,1,0"
 
 
-def save(path: Path, grey: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def draw(path: Path, grey: int) -> None:
     pixels = np.full((16, 16, 3), grey, dtype=np.uint8)
     pixels[0, 0] = 255 - grey
-    Image.fromarray(pixels).save(path)
+    save(path.parent, path.name, pixels)
 
 
 def label(root: Path, **images: str) -> None:
-    rows = [f"{name},{values}" for name, values in images.items()]
-    (root / "labels.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    write_csv(root / "labels.csv", HEADER, *(f"{name},{values}" for name, values in images.items()))
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(rsna_ich, "MANY", 1)
     root = tmp_path / "ct"
     for number in range(6):
-        save(root / "images" / f"ID_{number}.png", 10 * number)
+        draw(root / "images" / f"ID_{number}.png", 10 * number)
     label(root, **{f"ID_{number}": (HEALTHY, ILL)[number % 2] for number in range(6)})
     return root
 
@@ -124,7 +122,7 @@ def link_elsewhere(root: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda root: save(root / "images" / "ID_7.png", 3),
+        lambda root: draw(root / "images" / "ID_7.png", 3),
         lambda root: (root / "images" / "ID_4.png").unlink(),
         lambda root: (root / "images" / "ID_4.png").rename(root / "images" / "ID_8.png"),
         lambda root: (root / "images").rename(root / "pictures"),
@@ -150,7 +148,7 @@ def test_an_image_that_was_replaced_is_read_again(root: Path, settings: RsnaIch,
     before = read_store(settings)
     image = root / "images" / "ID_2.png"
     times = os.stat(image)
-    save(image, 21)
+    draw(image, 21)
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
     after = read_store(settings)
     assert len(scans) == 1  # the same names and lists
@@ -174,7 +172,7 @@ def test_memories_are_private_one_for_each_cohort_and_go_with_the_cache(
     root: Path, settings: RsnaIch, tmp_path: Path
 ) -> None:
     read_store(settings)
-    save(root / "images" / "ID_7.png", 3)
+    draw(root / "images" / "ID_7.png", 3)
     read_store(settings)
     folder = tmp_path / "cache" / "looks"
     (memory,) = folder.iterdir()
@@ -206,7 +204,7 @@ def test_a_folder_is_walked_through_once_for_all_kinds(
     assert recognise(given)[0].kind == "rsna-ich"
     assert once()
     walked.clear()
-    save(root / "images" / "ID_7.png", 3)
+    draw(root / "images" / "ID_7.png", 3)
     findings = inspect(given)[0]  # another call, another walk
     assert once()
     assert any("1 image files have no label" in note for note in findings.notes)

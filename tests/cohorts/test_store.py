@@ -13,7 +13,7 @@ from conftest import forked
 from PIL import Image
 
 from silodp.cohorts import store as store_module
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.sources.pixels import read_picture
 from silodp.cohorts.store import Store, build_store, cached_store, open_store
@@ -45,7 +45,9 @@ class Files:
 
     def read(self, scan: Scan) -> Pictures:
         self.decoded.append(scan.name)
-        return one_picture(scan, read_picture(scan.files[0]), features={"slice": 1.5})
+        image = read_picture(scan.files[0])
+        row = scan.row(size=image.shape[-2:], features={"slice": 1.5})
+        return Pictures(image[None], scan.labels(1), (row,))
 
 
 @pytest.fixture
@@ -76,12 +78,17 @@ def test_a_store_holds_what_the_files_hold(files: Files, cached: Callable[..., S
     assert isinstance(store.images, np.memmap)
 
 
-def test_files_are_known_by_their_sha256(files: Files, cached: Callable[..., Store]) -> None:
-    (files.root / "0.png").write_bytes(b"abc")
-    store = cached()
+def test_files_and_lists_are_known_by_their_sha256(files: Files, cached: Callable[..., Store]) -> None:
+    table = files.root / "patients.csv"
+    for path in (table, files.root / "0.png"):
+        path.write_bytes(b"abc")
+    store = cached(lists=(table,))
+    assert set(store.files) == {f"{number}.png" for number in range(6)} | {"patients.csv"}
     # FIPS 180-2, appendix B.1
     assert store.files["0.png"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert set(store.files) == {f"{number}.png" for number in range(6)}
+    assert store.files["patients.csv"] == store.files["0.png"]
+    table.write_text("abcd")
+    assert cached(lists=(table,)).folder != store.folder
 
 
 def test_the_second_time_nothing_is_decoded(files: Files, cached: Callable[..., Store]) -> None:
@@ -138,15 +145,6 @@ def test_other_labels_are_another_store(files: Files, cached: Callable[..., Stor
     assert second.labels is not None
     assert second.labels.tolist() == [1, 0, 1, 0, 1, 0]
     assert first.folder != second.folder
-
-
-def test_lists_are_hashed_and_decide(files: Files, cached: Callable[..., Store]) -> None:
-    table = files.root / "patients.csv"
-    table.write_text("abc")
-    first = cached(lists=(table,))
-    assert first.files["patients.csv"].startswith("ba7816bf")
-    table.write_text("abcd")
-    assert cached(lists=(table,)).folder != first.folder
 
 
 def test_broken_files_are_named_together_and_stop_nothing(files: Files, cached: Callable[..., Store]) -> None:

@@ -29,13 +29,6 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
     (folder / "store.json").write_text(json.dumps(known))
 
 
-def test_what_was_prepared_is_read_back(folder: Path) -> None:
-    store = open_store(folder)
-    assert store.images.shape == (6, 1, 16, 16)
-    assert store.targets.tolist() == [0, 1, 0, 1, 0, 1]
-    assert store.rows[3].name == "a.npz#3"
-
-
 @pytest.mark.parametrize(
     ("edit", "says"),
     [

@@ -45,7 +45,7 @@ from silodp.privacy.events import Event
 from silodp.privacy.ledger import _link, read_ledger
 from silodp.report.page import compose, write_page
 from silodp.report.reading import read_runs
-from silodp.runs.fitting import trained_network
+from silodp.runs.fitting import named_network
 from silodp.runs.folder import RunFolder
 from silodp.runs.statement import read_statement
 from silodp.tensor_files import same_form
@@ -92,16 +92,9 @@ def specimens(work: Path) -> dict[str, Specimen]:
         )
         for ending, content in pictures.items()
     }
-    made["nifti"] = Specimen(
-        {"a.nii": (volume[0],), "b.nii": (mask[0],)},
-        {"a.nii": (damaged_nifti,), "b.nii": (damaged_nifti,)},
-        partial(_read_volume, ending=".nii"),
-    )
-    made["nifti-gz"] = Specimen(
-        {"a.nii.gz": (volume[1],), "b.nii.gz": (mask[1],)},
-        {"a.nii.gz": (damaged_nifti,), "b.nii.gz": (damaged_nifti,)},
-        partial(_read_volume, ending=".nii.gz"),
-    )
+    for packed, (name, ending) in enumerate((("nifti", "nii"), ("nifti-gz", "nii.gz"))):
+        files = {f"a.{ending}": (volume[packed],), f"b.{ending}": (mask[packed],)}
+        made[name] = Specimen(files, dict.fromkeys(files, (damaged_nifti,)), _read_volume)
     paths = [get_testdata_file(name, download=False) for name in DICOM]
     dicom = tuple(Path(str(path)).read_bytes() for path in paths if path)
     assert len(dicom) == len(DICOM)
@@ -203,7 +196,7 @@ def _runs(work: Path) -> dict[str, Specimen]:
         return Specimen(sound, {file: ways}, _read_report)
 
     def model(folder: Path) -> Any:
-        return trained_network(experiment, cohort, folder)
+        return named_network(experiment, cohort, folder)
 
     def taken_up(folder: Path) -> Any:
         RunFolder(folder).checkpoint_facts()
@@ -346,8 +339,8 @@ def _read_pictures(folder: Path) -> Any:
     return _read_scan(folder, Scan("a", (path,), 0), lambda scan: one_picture(scan, read_picture(path)))
 
 
-def _read_volume(folder: Path, ending: str) -> Any:
-    return _read_scan(folder, Scan("a", (folder / f"a{ending}", folder / f"b{ending}")), read_nifti)
+def _read_volume(folder: Path) -> Any:
+    return _read_scan(folder, Scan("a", tuple(sorted(folder.iterdir()))), read_nifti)
 
 
 def _read_dicom(folder: Path) -> Any:

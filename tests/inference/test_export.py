@@ -93,10 +93,6 @@ def test_the_card_and_the_model_file_say_what_they_are(segmented: tuple[Path, Pa
     with safe_open(run / "model.safetensors", "pt") as file:
         facts = json.loads(file.metadata()["silodp"])
     assert facts["task"] == "segmentation"
-    assert facts["preparation"] == {
-        "channels": 1,
-        "size": [32, 32],
-        "storage": "uint8",
-        "classes": ["1"],
-    }
+    prepared = {"channels": 1, "size": [32, 32], "storage": "uint8", "classes": ["1"]}
+    assert facts["preparation"] == prepared
     assert facts["ledger"] == json.loads((run / "summary.json").read_text())["ledger"]

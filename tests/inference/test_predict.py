@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import command_line, succeed
-from discs_run import SIDE, discs, train_on_discs
+from discs_run import SIDE, discs, train_on_discs, write_discs
 from PIL import Image
 from scipy.stats import mannwhitneyu
 
@@ -100,11 +100,7 @@ def test_a_volume_gets_a_mask_that_lies_over_it_in_another_reader(
 def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
     """Wide pictures in the middle of a square: what is said of the rest of the square is nobody's."""
     images, masks = discs(24, np.random.default_rng(5), (24, 48))
-    for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
-        for folder, pixels in (("images", image), ("masks", mask.astype(np.uint8) * 255)):
-            place = tmp_path / "files" / "ab"[number % 2] / folder
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(place / f"{number}.png")
+    write_discs(tmp_path / "files", images, masks, hospitals="ab")
     changes = {
         "cohort.kind": "folder", "cohort.path": str(tmp_path / "files"), "cohort.fit": "pad", "rounds": 1,
         "cohort.cache": str(tmp_path / "cache"), "model.features": 2, "model.levels": 2,
@@ -115,9 +111,8 @@ def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model.network(torch.from_numpy(square).float() / 127.5 - 1).sigmoid()[..., 12:36, :]
     assert (model(images) - expected).abs().max() < 1e-5
-    done = succeed(
-        "evaluate", tmp_path / "run", tmp_path / "files", "--json", "--set", f"cache={tmp_path}/new"
-    )
+    options = "--json", "--set", f"cache={tmp_path}/new"
+    done = succeed("evaluate", tmp_path / "run", tmp_path / "files", *options)
     padded = np.pad(masks, [(0, 0), (12, 12), (0, 0)])
     with torch.no_grad():
         marked = model.network(torch.from_numpy(square).float() / 127.5 - 1)[:, 0].numpy() > 0
@@ -128,19 +123,13 @@ def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
 def test_labelled_files_that_cannot_be_read_are_not_passed_over(
     segmented: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    images, masks = discs(3, np.random.default_rng(6))
-    for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
-        for folder, pixels in (("images", image), ("masks", mask.astype(np.uint8) * 255)):
-            (tmp_path / "files" / folder).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(tmp_path / "files" / folder / f"{number}.png")
+    write_discs(tmp_path / "files", *discs(3, np.random.default_rng(6)))
     (tmp_path / "files/images/1.png").write_bytes(b"\x89PNG\r\n")
-    options = ["--json", "--set", f"cache={tmp_path / 'cache'}"]
-    done = command_line("evaluate", segmented[0], tmp_path / "files", *options)
+    command = "evaluate", segmented[0], tmp_path / "files", "--json", "--set", f"cache={tmp_path / 'cache'}"
+    done = command_line(*command)
     assert done.returncode == 2
     assert "1 thing cannot be used" in done.stderr
-    done = command_line(
-        "evaluate", segmented[0], tmp_path / "files", *options, "--set", "skip_unreadable=true"
-    )
+    done = command_line(*command, "--set", "skip_unreadable=true")
     assert json.loads(done.stdout)["tried"] == {"all": {"images": 2, "patients": None}}, done.stderr
 
 
@@ -166,10 +155,8 @@ def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Pa
     chosen = np.concatenate([np.array(mine) for mine in at_test(run).values()])
     arrays = np.load(data)
     np.savez(tmp_path / "new.npz", **{name: arrays[name][chosen] for name in arrays})
-    done = succeed(
-        "evaluate", run, tmp_path / "new.npz", "--json", "--out", tmp_path / "each.csv",
-        "--set", f"cache={tmp_path / 'cache'}",
-    )  # fmt: skip
+    cache = "--set", f"cache={tmp_path / 'cache'}"
+    done = succeed("evaluate", run, tmp_path / "new.npz", "--json", "--out", tmp_path / "each.csv", *cache)
     found = json.loads(done.stdout)
     printed = json.loads((run / "summary.json").read_text())["test"]["last"]
     assert found["mean"] == pytest.approx(printed["mean"], abs=1e-6)
@@ -178,10 +165,10 @@ def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Pa
     assert len(rows) == len(chosen)
     of_a = [float(row["dice"]) for row in rows if row["hospital"] == "a"]
     assert np.mean(of_a) == pytest.approx(printed["hospitals"]["a"]["dice"], abs=1e-5)
-    done = command_line("evaluate", run, tmp_path / "new.npz", "--set", f"cache={tmp_path / 'cache'}")
+    done = command_line("evaluate", run, tmp_path / "new.npz", *cache)
     assert "95 % interval" in done.stdout
     np.savez(tmp_path / "classes.npz", image=arrays["image"], label=np.arange(60) % 2)
-    done = command_line("evaluate", run, tmp_path / "classes.npz", "--set", f"cache={tmp_path / 'cache'}")
+    done = command_line("evaluate", run, tmp_path / "classes.npz", *cache)
     assert done.returncode == 2
     assert "its targets are classes, and the model predicts masks" in done.stderr
 
@@ -189,12 +176,9 @@ def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Pa
 def test_classes_become_probabilities(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(80) % 2
-    images = (
-        rng.integers(0, 120, (80, SIDE, SIDE)) + 90 * labels[:, None, None] * (np.arange(SIDE) < 12)[:, None]
-    )
-    np.savez(
-        tmp_path / "data.npz", image=images.astype(np.uint8), label=np.array(["healthy", "sick"])[labels]
-    )
+    marks = 90 * labels[:, None, None] * (np.arange(SIDE) < 12)[:, None]
+    images = (rng.integers(0, 120, (80, SIDE, SIDE)) + marks).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", image=images, label=np.array(["healthy", "sick"])[labels])
     changes = {
         "cohort.kind": "npz", "cohort.path": str(tmp_path / "data.npz"),
         "cohort.cache": str(tmp_path / "cache"),

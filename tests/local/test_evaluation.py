@@ -92,24 +92,18 @@ def test_batch_scan_judges_an_image_with_the_others_of_its_patient() -> None:
 def test_a_run_records_its_evaluation_batch_and_both_figures_where_they_differ(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
-    own = {"model__norm": "batch", "rounds": 1}
-    found = train(experiment.change(**own), cohort=cohort, out=tmp_path / "a", device="cpu").summary["test"][
-        "last"
-    ]
-    own["evaluation__batch"] = "hospital"
-    again = train(experiment.change(**own), cohort=cohort, out=tmp_path / "b", device="cpu").summary["test"][
-        "last"
-    ]
+    def tested(name: str, **changes: Any) -> dict[str, Any]:
+        wanted = experiment.change(rounds=1, **changes)
+        return train(wanted, cohort=cohort, out=tmp_path / name, device="cpu").summary["test"]["last"]
+
+    found = tested("a", model__norm="batch")
+    again = tested("b", model__norm="batch", evaluation__batch="hospital")
     assert (found["batch"], again["batch"]) == ("image", "hospital")
-    assert found["other"] is not None
-    assert again["other"] is not None
     assert (found["other"]["batch"], again["other"]["batch"]) == ("hospital", "image")
     assert found["mean"] == again["other"]["mean"]
     assert found["other"]["mean"] == again["mean"]
-    plain = train(experiment.change(rounds=1), cohort=cohort, out=tmp_path / "c", device="cpu").summary[
-        "test"
-    ]
-    assert (plain["last"]["batch"], plain["last"]["other"]) == ("any", None)
+    plain = tested("c")
+    assert (plain["batch"], plain["other"]) == ("any", None)
 
 
 def test_an_own_network_that_mixes_images_is_noticed_in_a_run(

@@ -21,8 +21,7 @@ def pair(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("size", [1, 10, BUCKETS - 1, BUCKETS])
 def test_small_vectors_are_exact(size: int) -> None:
     first, second = pair(size, 1)
-    fixed = signs(size, CPU)
-    small = [sketch(vector, fixed) for vector in (first, second)]
+    small = [sketch(vector) for vector in (first, second)]
     assert float(small[0].double() @ small[1].double()) == pytest.approx(
         float(first.double() @ second.double()), rel=1e-6
     )
@@ -31,11 +30,10 @@ def test_small_vectors_are_exact(size: int) -> None:
 
 
 def test_large_vectors_are_estimated_within_their_standard_error() -> None:
-    fixed = signs(LARGE, CPU)
     errors = []
     for seed in range(100):
         first, second = pair(LARGE, seed)
-        a, b = sketch(first, fixed), sketch(second, fixed)
+        a, b = sketch(first), sketch(second)
         assert len(a) == BUCKETS
         truth = float(first.double() @ second.double())
         lengths = float(first.double().norm() * second.double().norm())
@@ -48,24 +46,16 @@ def test_large_vectors_are_estimated_within_their_standard_error() -> None:
 
 
 def test_cosines_of_many_rows() -> None:
-    fixed = signs(LARGE, CPU)
     first, second = pair(LARGE, 3)
-    rows = torch.stack([sketch(vector, fixed) for vector in (first, second, -second)])
+    rows = torch.stack([sketch(vector) for vector in (first, second, -second)])
     truth = float(torch.nn.functional.cosine_similarity(first, second, dim=0))
     seen = cosines(rows, rows[1])
     assert seen.tolist() == pytest.approx([truth, 1, -1], abs=5 / math.sqrt(BUCKETS))
 
 
-def test_sketches_add_up_like_vectors() -> None:
-    fixed = signs(LARGE, CPU)
-    first, second = pair(LARGE, 4)
-    torch.testing.assert_close(
-        sketch(first + second, fixed), sketch(first, fixed) + sketch(second, fixed), atol=1e-3, rtol=1e-4
-    )
-
-
 def test_signs_are_fixed_and_balanced() -> None:
     fixed = signs(LARGE, CPU)
+    signs.cache_clear()  # as in another process
     assert torch.equal(fixed, signs(LARGE, CPU))
     assert torch.equal(fixed.abs(), torch.ones(LARGE))
     assert abs(float(fixed.mean())) < 5 / math.sqrt(LARGE)

@@ -1,17 +1,18 @@
 """A start: what its file may hold, where it says that it comes from, and what a run makes of that."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import blob_cohort
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
 from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import CARRIED, begin_with, carried_starts, read_start, write_start
 from silodp.report.page import compose
 from silodp.report.reading import read_runs
@@ -50,40 +51,34 @@ def test_a_network_begins_where_the_start_ended(start: Path) -> None:
         assert after.state_dict()[name].dtype == torch.float32
 
 
-def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
-    """By what is wrong with it: a file, and what is said of it."""
-    good = {name: tensor.clone() for name, tensor in network().state_dict().items()}
-    first = next(iter(good))
-    cases: dict[str, tuple[dict[str, torch.Tensor], str]] = {
-        "running mean": (good | {"down.0.1.running_mean": torch.zeros(2)}, "a running statistic"),
-        "batches tracked": (good | {"n.num_batches_tracked": torch.tensor(3)}, "as running statistics have"),
-        "stranger": (good | {"other.weight": torch.zeros(2)}, "'other.weight' is not in the network"),
-        "missing": ({name: good[name] for name in list(good)[1:]}, f"the network has '{first}'"),
-        "other shape": (good | {first: torch.zeros(3, 3)}, "has shape (3, 3), and the network's"),
-        "not a number": (good | {first: torch.full_like(good[first], torch.nan)}, "NaN or infinite"),
-    }
-    found = {}
-    for number, (case, (tensors, words)) in enumerate(cases.items()):
-        path = folder / f"{number}.safetensors"
-        save_file(tensors, path)
-        found[case] = path, words
-    torch.save(good, folder / "pickled.safetensors")
-    found["pickled"] = folder / "pickled.safetensors", "not a safetensors file, the only kind that is read"
-    (folder / "empty.safetensors").write_bytes(b"")
-    found["empty"] = folder / "empty.safetensors", "not a safetensors file"
-    found["nowhere"] = folder / "nowhere.safetensors", "neither a start of silodp"
-    return found
+GOOD = network().state_dict()
+FIRST = next(iter(GOOD))
+torch.save(GOOD, PICKLED := io.BytesIO())
+UNFIT = {
+    "running mean": (save(GOOD | {"down.0.1.running_mean": torch.zeros(2)}), "a running statistic"),
+    "batches tracked": (
+        save(GOOD | {"n.num_batches_tracked": torch.tensor(3)}),
+        "as running statistics have",
+    ),
+    "stranger": (save(GOOD | {"other.weight": torch.zeros(2)}), "'other.weight' is not in the network"),
+    "missing": (save({name: GOOD[name] for name in list(GOOD)[1:]}), f"the network has '{FIRST}'"),
+    "other shape": (save(GOOD | {FIRST: torch.zeros(3, 3)}), "has shape (3, 3), and the network's"),
+    "not a number": (save(GOOD | {FIRST: GOOD[FIRST] * torch.nan}), "NaN or infinite"),
+    "pickled": (PICKLED.getvalue(), "not a safetensors file, the only kind that is read"),
+    "empty": (b"", "not a safetensors file"),
+    "nowhere": (None, "neither a start of silodp"),
+}
+"""Content of a file, and what is said of it."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["running mean", "batches tracked", "stranger", "missing", "other shape", "not a number", "pickled",
-     "empty", "nowhere"],
-)  # fmt: skip
+@pytest.mark.parametrize("case", UNFIT)
 def test_a_start_that_does_not_fit_is_one_clear_sentence(
     case: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
-    path, words = bad_files(tmp_path)[case]
+    content, words = UNFIT[case]
+    path = tmp_path / "unfit.safetensors"
+    if content is not None:
+        path.write_bytes(content)
     changed = experiment.change(model__affine=True, model__start=str(path))
     with pytest.raises(InputError) as caught:
         train(changed, cohort=cohort, out=tmp_path / "run", device="cpu")

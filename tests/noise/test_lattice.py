@@ -71,12 +71,7 @@ def test_the_sensitivity_is_hardly_more_than_the_clip_bound() -> None:
     assert sensitivity(1.0, 15) < 1 + 3e-5
 
 
-def plan(size: int, v: int = 2) -> RoundPlan:
-    return RoundPlan(1, torch.zeros(size), v, 1.0)
-
-
-def door() -> Mechanism:
-    return Mechanism(0.7, FixedClipping(), Everyone(), 4)
+MECHANISM = Mechanism(0.7, FixedClipping(), Everyone(), 4)
 
 
 def normal(seed: int) -> NoiseSource:
@@ -89,10 +84,10 @@ def normal(seed: int) -> NoiseSource:
 def released(asked: RoundPlan, updates: dict[str, Tensor], seed: int) -> Release:
     """Each hospital has one intermediary."""
     answers = [
-        Contribution(name, 1, asked.digest, door().encode(asked, [update.clone()])[0])
+        Contribution(name, 1, asked.digest, MECHANISM.encode(asked, [update.clone()])[0])
         for name, update in updates.items()
     ]
-    return door().decode(asked, ("h0", "h1", "h2"), answers, normal(seed))[0]
+    return MECHANISM.decode(asked, ("h0", "h1", "h2"), answers, normal(seed))[0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -114,7 +109,8 @@ def test_the_sum_does_not_depend_on_the_order_of_the_hospitals() -> None:
     size = 1000
     chance = torch.Generator().manual_seed(3)
     updates = {name: torch.randn(size, generator=chance) for name in ("h0", "h1", "h2")}
-    one = released(plan(size), updates, 1)
-    other = released(plan(size), dict(reversed(updates.items())), 1)
+    asked = RoundPlan(1, torch.zeros(size), 2, 1.0)
+    one = released(asked, updates, 1)
+    other = released(asked, dict(reversed(updates.items())), 1)
     assert torch.equal(one.mean, other.mean)
     assert one.events == other.events

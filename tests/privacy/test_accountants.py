@@ -15,11 +15,11 @@ from silodp.privacy.accountants import (
     Accountant,
     Epsilon,
     UnitEpsilon,
-    figure,
-    figures,
+    epsilon_bound,
+    epsilon_bounds,
     spent,
 )
-from silodp.privacy.events import Event, Unit
+from silodp.privacy.events import NEIGHBOURS, Event, Unit
 
 ROUNDS = 100
 
@@ -39,7 +39,7 @@ def drawn(rule: str, rate: float, z: float, v: int = 1, rounds: int = ROUNDS) ->
 
 def epsilon_of(events: list[Event], delta: float, accountant: Accountant, unit: Unit = "hospital") -> float:
     """Of one accountant alone: fails if another one had to answer."""
-    seen = figure(events, delta, unit, "add-or-remove", accountant)
+    seen = epsilon_bound(events, delta, unit, "add-or-remove", accountant)
     assert seen.accountant == accountant, seen
     return seen.epsilon
 
@@ -72,7 +72,9 @@ def test_a_figure_is_amplified_only_where_hospitals_are_drawn_in_secret(accounta
 
 def test_unlike_rounds_compose_by_squares() -> None:
     # 1/1² + 1/2² + 1/0.5² = 5.25 for an intermediary; times v² for a hospital of two: 21.
-    seen = spent([event(1.0, 2), event(2.0, 2), event(0.5, 2)], 1e-3)
+    unlike = [event(1.0, 2), event(2.0, 2), event(0.5, 2)]
+    seen = spent(unlike, 1e-3)
+    assert spent(unlike[::-1], 1e-3).hospital == pytest.approx(seen.hospital)
     for epsilon, squares in ((seen.intermediary, 5.25), (seen.hospital, 21.0)):
         assert exact_delta(math.sqrt(squares), epsilon) == pytest.approx(1e-3, rel=1e-6)
     assert not seen.withdrawn
@@ -86,29 +88,22 @@ def test_where_v_changes_the_hospitals_epsilon_stands_for_an_intermediary() -> N
     assert seen.intermediary == seen.hospital
     assert seen.replace_one.intermediary == seen.replace_one.hospital
     assert "v went from 1 to 3" in seen.withdrawn
-    table = figures(changing, 1e-3)
+    table = epsilon_bounds(changing, 1e-3)
     assert table["intermediary", "add-or-remove"].epsilon == seen.hospital
     assert table["intermediary", "replace-one"].remark == seen.withdrawn
     assert table["hospital", "add-or-remove"].remark == ""
     # A budget for an intermediary hears the same.
-    assert figure(changing, 1e-3, "intermediary", "add-or-remove").epsilon == seen.hospital
+    assert epsilon_bound(changing, 1e-3, "intermediary", "add-or-remove").epsilon == seen.hospital
 
 
 @pytest.mark.parametrize("accountant", ["auto", "rdp", "pld"])
 def test_a_fixed_fraction_that_keeps_states_gets_no_amplification(accountant: Accountant) -> None:
     """The bound for drawing without replacement needs rounds without hidden history."""
-    fresh, kept = (drawn(rule, 0.1, 16.0, 2, 50) for rule in ("fraction", "fraction-kept"))
-    seen = figures(kept, 0.01, accountant)["hospital", "replace-one"]
-    assert seen.accountant == "known participation"
-    assert figures(fresh, 0.01)["hospital", "replace-one"].accountant == "rdp"
-    assert seen.epsilon > figures(fresh, 0.01)["hospital", "replace-one"].epsilon
-    assert figures(kept, 0.01)["hospital", "add-or-remove"].accountant == "known participation"
-
-
-def test_order_does_not_matter_and_four_at_two_are_one_at_one() -> None:
-    events = [event(1.0), event(2.0), event(0.5)]
-    assert spent(events, 0.01).hospital == pytest.approx(spent(events[::-1], 0.01).hospital)
-    assert spent([event(2.0)] * 4, 0.01).hospital == pytest.approx(spent([event(1.0)], 0.01).hospital)
+    fresh = epsilon_bounds(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    kept = epsilon_bounds(drawn("fraction-kept", 0.1, 16.0, 2, 50), 0.01, accountant)
+    for relation in NEIGHBOURS:
+        assert kept["hospital", relation].accountant == "known participation"
+    assert kept["hospital", "replace-one"].epsilon > fresh.epsilon
 
 
 @settings(max_examples=25, deadline=None)
@@ -149,10 +144,6 @@ def test_nothing_released_costs_nothing() -> None:
     assert spent([], 0.1) == Epsilon(0.0, 0.0, UnitEpsilon(0.0, 0.0), "exact", covers_everything=True)
 
 
-def test_very_much_noise_costs_nothing_at_a_large_delta() -> None:
-    assert spent([event(1e4)], 0.1).hospital == 0.0
-
-
 @pytest.mark.parametrize(
     ("z", "count", "delta"),
     [(1.0, 100, 0.01), (1.5, 100, 0.1), (4.0, 50, 1e-3), (5.0, 300, 1e-5), (2.0, 1, 0.01)],
@@ -176,17 +167,17 @@ def test_poisson_sampling_amplifies_and_two_libraries_agree(rate: float, z: floa
 
 def test_a_large_epsilon_is_beyond_prv_and_the_next_one_says_so() -> None:
     """PRV accountants fail at large ε; the exact formula does not."""
-    figure = figures(rounds(1.0, 12), 0.01, "prv")["hospital", "add-or-remove"]
-    assert (figure.accountant, round(figure.epsilon, 1)) == ("exact", 7_478.2)
-    assert "prv has no answer" in figure.remark
-    sampled = figures(drawn("poisson", 0.5, 0.5, 15), 0.1, "prv")["hospital", "add-or-remove"]
+    bound = epsilon_bounds(rounds(1.0, 12), 0.01, "prv")["hospital", "add-or-remove"]
+    assert (bound.accountant, round(bound.epsilon, 1)) == ("exact", 7_478.2)
+    assert "prv has no answer" in bound.remark
+    sampled = epsilon_bounds(drawn("poisson", 0.5, 0.5, 15), 0.1, "prv")["hospital", "add-or-remove"]
     assert sampled.accountant == "pld"
 
 
 @pytest.mark.parametrize("accountant", ["exact", "pld", "prv", "rdp"])
 def test_replacing_is_removing_with_half_the_noise(accountant: Accountant) -> None:
-    both = figures([event(4.0, 2, t) for t in range(10)], 0.01, accountant)
-    half = figures([event(2.0, 2, t) for t in range(10)], 0.01, accountant)
+    both = epsilon_bounds([event(4.0, 2, t) for t in range(10)], 0.01, accountant)
+    half = epsilon_bounds([event(2.0, 2, t) for t in range(10)], 0.01, accountant)
     for unit in ("hospital", "intermediary"):
         assert both[unit, "replace-one"].epsilon == pytest.approx(
             half[unit, "add-or-remove"].epsilon, rel=1e-3
@@ -209,19 +200,17 @@ def test_intermediaries_of_a_hospital_are_drawn_together_so_one_is_amplified_les
     the hospital was drawn, so the figure for intermediaries drawn one by one is a false promise."""
     rate, v, delta = 0.2, 6, 0.05
     with_it, without = [(0.8, 0.0), (0.2, float(v))], [(0.8, 0.0), (0.2, float(v - 1))]
-    ours = figures(drawn("poisson", rate, 1.0, v, 1), delta)["intermediary", "add-or-remove"]
-    naive = figures(drawn("poisson", rate, 1.0, 1, 1), delta)["intermediary", "add-or-remove"]
+    ours = epsilon_bounds(drawn("poisson", rate, 1.0, v, 1), delta)["intermediary", "add-or-remove"]
+    naive = epsilon_bounds(drawn("poisson", rate, 1.0, 1, 1), delta)["intermediary", "add-or-remove"]
     assert ours.accountant == "known participation"
-    assert hockey_stick(with_it, without, 1.0, ours.epsilon) <= delta
-    assert hockey_stick(without, with_it, 1.0, ours.epsilon) <= delta
-    assert naive.epsilon < ours.epsilon
-    assert (
-        max(
-            hockey_stick(with_it, without, 1.0, naive.epsilon),
-            hockey_stick(without, with_it, 1.0, naive.epsilon),
+    true_delta = {
+        epsilon: max(
+            hockey_stick(with_it, without, 1.0, epsilon), hockey_stick(without, with_it, 1.0, epsilon)
         )
-        > delta
-    )
+        for epsilon in (ours.epsilon, naive.epsilon)
+    }
+    assert naive.epsilon < ours.epsilon
+    assert true_delta[ours.epsilon] <= delta < true_delta[naive.epsilon]
 
 
 @pytest.mark.parametrize(("rule", "rate"), [("poisson", 0.3), ("fraction", 1 / 3)])
@@ -232,10 +221,10 @@ def test_a_drawn_hospital_is_promised_no_more_than_is_true(
 ) -> None:
     """One round against the true divergence: the hospital sends +1, nothing or −1, the others nothing."""
     delta = 0.02
-    seen = figures(drawn(rule, rate, z, 1, 1), delta, accountant)
+    seen = epsilon_bounds(drawn(rule, rate, z, 1, 1), delta, accountant)
     present, absent, other = ([(1 - rate, 0.0), (rate, mean)] for mean in (1.0, 0.0, -1.0))
-    for relation, second in (("add-or-remove", absent), ("replace-one", other)):
-        epsilon = seen["hospital", relation].epsilon  # type: ignore[index]
+    for relation, second in zip(NEIGHBOURS, (absent, other), strict=True):
+        epsilon = seen["hospital", relation].epsilon
         for pair in ((present, second), (second, present)):
             assert hockey_stick(*pair, z, epsilon) <= delta * (1 + 1e-3)
 
@@ -252,20 +241,13 @@ def test_update_and_quantile_bits_share_one_draw_of_the_hospitals() -> None:
 
 @pytest.mark.parametrize(("rate", "z", "v"), [(2 / 3, 0.5, 4), (1 / 6, 1.0, 1), (0.1, 16.0, 2)])
 def test_a_fixed_fraction_is_never_worse_than_everyone(rate: float, z: float, v: int) -> None:
-    drawn_, everyone = figures(drawn("fraction", rate, z, v), 0.01), figures(rounds(z, v), 0.01)
+    drawn_, everyone = epsilon_bounds(drawn("fraction", rate, z, v), 0.01), epsilon_bounds(rounds(z, v), 0.01)
     for cell, one in drawn_.items():
         assert one.epsilon <= everyone[cell].epsilon
     assert drawn_["hospital", "add-or-remove"].epsilon <= drawn_["hospital", "replace-one"].epsilon
 
 
-def test_drawing_without_replacement_uses_the_proved_bound_where_it_helps() -> None:
-    figure = figures(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
-    assert figure.accountant == "rdp"
-    poisson = figures(drawn("poisson", 0.1, 16.0, 2, 50), 0.01)["hospital", "add-or-remove"]
-    assert figure.epsilon > poisson.epsilon  # no Poisson figure for a draw that is not Poisson
-
-
-def test_the_proved_bound_counts_a_replaced_hospital_as_moving_twice_as_far() -> None:
+def test_the_bound_without_replacement_counts_a_replaced_hospital_as_moving_twice_as_far() -> None:
     """One of ten, v = 2, z = 16: a replaced hospital moves the sum by 2·2·C, against noise 16·C."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
@@ -273,17 +255,20 @@ def test_the_proved_bound_counts_a_replaced_hospital_as_moving_twice_as_far() ->
     library = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     gaussian = dp_accounting.GaussianDpEvent(16 / (2 * 2))
     library.compose(dp_accounting.SampledWithoutReplacementDpEvent(10, 1, gaussian), 50)
-    seen = figures(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    seen = epsilon_bounds(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    assert seen.accountant == "rdp"
     assert seen.epsilon == pytest.approx(library.get_epsilon(0.01), rel=0.05)  # other orders
+    poisson = epsilon_bounds(drawn("poisson", 0.1, 16.0, 2, 50), 0.01)["hospital", "add-or-remove"]
+    assert seen.epsilon > poisson.epsilon  # no Poisson figure for a draw that is not Poisson
 
 
 def test_an_accountant_that_answers_infinity_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     from opacus.accountants import PRVAccountant
 
     monkeypatch.setattr(PRVAccountant, "get_epsilon", lambda *_, **__: math.inf)
-    figure = figures(rounds(1.25), 0.01, "prv")["hospital", "add-or-remove"]
-    assert figure.accountant == "exact"
-    assert "infinity" in figure.remark
+    bound = epsilon_bounds(rounds(1.25), 0.01, "prv")["hospital", "add-or-remove"]
+    assert bound.accountant == "exact"
+    assert "infinity" in bound.remark
 
 
 @settings(max_examples=8, deadline=None)
@@ -296,9 +281,9 @@ def test_an_accountant_that_answers_infinity_has_not_answered(monkeypatch: pytes
 def test_a_hospital_is_never_promised_more_than_its_intermediary(
     z: float, v: int, rate: float, rule: str
 ) -> None:
-    seen = figures(drawn(rule, rate, z, v, 20), 0.01)
-    for relation in ("add-or-remove", "replace-one"):
-        hospital, part = seen["hospital", relation].epsilon, seen["intermediary", relation].epsilon  # type: ignore[index]
+    seen = epsilon_bounds(drawn(rule, rate, z, v, 20), 0.01)
+    for relation in NEIGHBOURS:
+        hospital, part = seen["hospital", relation].epsilon, seen["intermediary", relation].epsilon
         assert hospital >= part * 0.999
     assert seen["hospital", "replace-one"].epsilon >= seen["hospital", "add-or-remove"].epsilon * 0.999
 
@@ -327,26 +312,26 @@ def test_rounds_drawn_by_different_rules_are_refused() -> None:
 
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(InputError, match="accountant = guess: choose one of auto, exact, pld, prv, rdp"):
-        figures(rounds(1.0), 0.1, "guess")  # type: ignore[arg-type]
+        epsilon_bounds(rounds(1.0), 0.1, "guess")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_no_accountant_answers_below_nought(accountant: Accountant) -> None:
     for rule, rate in (("all", 1.0), ("poisson", 0.01), ("fraction", 0.1)):
-        for one in figures(drawn(rule, rate, 50.0, 1, 5), 0.1, accountant).values():
+        for one in epsilon_bounds(drawn(rule, rate, 50.0, 1, 5), 0.1, accountant).values():
             assert one.epsilon >= 0
 
 
 @pytest.mark.parametrize(("z", "rate"), [(0.026, 1.0), (0.02, 0.1)])
 def test_prv_is_not_believed_where_its_arithmetic_ends(z: float, rate: float) -> None:
     """One round: e^ε overflows at 709, and PRV then answers too little."""
-    figure = figures(drawn("poisson" if rate < 1 else "all", rate, z, 1, 1), 0.01, "prv")
-    assert figure["hospital", "add-or-remove"].accountant != "prv"
-    assert figure["hospital", "add-or-remove"].epsilon > 800
+    bound = epsilon_bounds(drawn("poisson" if rate < 1 else "all", rate, z, 1, 1), 0.01, "prv")
+    assert bound["hospital", "add-or-remove"].accountant != "prv"
+    assert bound["hospital", "add-or-remove"].epsilon > 800
 
 
 def test_a_rare_round_with_little_noise_is_answered_at_once() -> None:
     """Most of the loss lies far out; the grid must not follow it at the finest step."""
-    figure = figures(drawn("poisson", 0.05, 0.5, 15, 1), 0.1)["hospital", "add-or-remove"]
-    assert figure.accountant == "pld"
-    assert figure.epsilon < 0.5  # δ exceeds the chance of being drawn
+    bound = epsilon_bounds(drawn("poisson", 0.05, 0.5, 15, 1), 0.1)["hospital", "add-or-remove"]
+    assert bound.accountant == "pld"
+    assert bound.epsilon < 0.5  # δ exceeds the chance of being drawn

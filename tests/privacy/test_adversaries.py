@@ -39,12 +39,15 @@ def test_where_the_server_adds_the_noise_nothing_holds_against_it() -> None:
     assert seen.another_hospital == seen.outside < math.inf
 
 
-def test_who_was_drawn_is_known_inside() -> None:
+@pytest.mark.parametrize("shares", [1, 2])
+def test_who_was_drawn_is_known_inside(shares: int) -> None:
     """Outside, ε counts on the secret of the draws; the coordinator makes them."""
     drawn = [Event(number, "model update", True, 2.0, 1, 0.1, "poisson", 0.2) for number in range(1, 11)]
-    seen = against(drawn, DELTA, 2)
+    seen = against(drawn, DELTA, shares)
     assert seen.outside < gaussian_epsilon(math.sqrt(10) / 2, DELTA)
-    assert seen.coordinator == pytest.approx(
-        gaussian_epsilon(math.sqrt(10) / 2 * math.sqrt(2), DELTA), rel=1e-3
-    )
+    exact = gaussian_epsilon(math.sqrt(10) / 2 * math.sqrt(shares), DELTA)
+    assert seen.coordinator == pytest.approx(exact, rel=1e-3)
+
+
+def test_nothing_released_costs_nothing() -> None:
     assert against([], DELTA, 3).coordinator == 0.0

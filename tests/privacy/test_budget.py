@@ -1,4 +1,4 @@
-"""The budget alone: what it counts, and what it says. The brake is tested in test_federation.py."""
+"""The budget alone: what it counts, and what it says. That no round overspends is in test_federation.py."""
 
 import math
 
@@ -37,11 +37,9 @@ def test_so_much_more_noise_makes_all_rounds_fit_exactly(
 
 def test_a_round_fits_or_the_refusal_names_everything() -> None:
     cost = gaussian_epsilon(math.sqrt(5) * 3 / 2, 0.01)
-    assert (
-        Budget(cost * (1 + 1e-9), 0.01, "hospital", "add-or-remove").refusal(rounds(4), rounds(1, 5), 5)
-        is None
-    )
-    said = Budget(cost * 0.999, 0.01, "hospital", "add-or-remove").refusal(rounds(4), rounds(1, 5), 5)
+    enough, less = (Budget(cost * part, 0.01, "hospital", "add-or-remove") for part in (1 + 1e-9, 0.999))
+    assert enough.refusal(rounds(4), rounds(1, 5), 5) is None
+    said = less.refusal(rounds(4), rounds(1, 5), 5)
     assert said is not None
     for part in ("round 5", "one hospital", f"{cost:,.1f}", "over the budget of", "add-or-remove", "δ 0.01"):
         assert part in said

@@ -7,7 +7,7 @@ import pytest
 from test_lower_bound import gaussian_worlds
 
 from silodp.privacy.lower_bound import lower_bound
-from silodp.privacy.power import chance_of_noticing, detectable
+from silodp.privacy.power import audit_power, detectable
 
 
 @pytest.mark.parametrize(("mu", "runs"), [(2.0, 500), (2 / 3, 500), (4.0, 500), (2 / 3, 80)])
@@ -25,7 +25,7 @@ def test_the_factor_is_noticed_as_often_as_said(mu: float, runs: int) -> None:
 def test_half_the_noise_is_noticed_by_a_default_audit() -> None:
     """By default μ is 2 for a hospital and 2/3 for an intermediary."""
     for mu, least in ((2.0, 0.9999), (2 / 3, 0.99)):
-        assert chance_of_noticing(mu, 2.0, 500, 0.99) > least
+        assert audit_power(mu, 2.0, 500, 0.99) > least
         chance = np.random.default_rng(6)
         for _ in range(20):
             assert lower_bound(*gaussian_worlds(chance, 2 * mu, 500), "abc", 0.99).mu > mu
@@ -33,7 +33,7 @@ def test_half_the_noise_is_noticed_by_a_default_audit() -> None:
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 def test_a_true_claim_is_refuted_no_oftener_than_the_confidence_allows(mu: float) -> None:
-    assert chance_of_noticing(mu, 1.0, 200, 0.99) <= 0.01
+    assert audit_power(mu, 1.0, 200, 0.99) <= 0.01
 
 
 def test_more_federations_and_a_smaller_chance_notice_less_missing_noise() -> None:
@@ -47,4 +47,4 @@ def test_claims_beyond_what_perfect_guesses_show_notice_nothing() -> None:
     # 32 right guesses of 32 leave a chance of 0.01^(1/32) = 0.866, which is μ = 2.2.
     assert detectable(2.1, 20, 0.99) is not None
     assert detectable(2.3, 20, 0.99) is None
-    assert chance_of_noticing(2.3, 100.0, 20, 0.99) == 0
+    assert audit_power(2.3, 100.0, 20, 0.99) == 0

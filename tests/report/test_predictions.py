@@ -14,7 +14,8 @@ from silodp.cohorts import load_cohort
 from silodp.report import pictures, predictions
 from silodp.report.predictions import predict
 from silodp.report.reading import Run, read_runs
-from silodp.runs.build import trained
+from silodp.runs.build import trainer_outside
+from silodp.runs.fitting import named_network
 from silodp.tasks import task_named
 
 TREES: dict[str, dict[str, Any]] = {
@@ -50,7 +51,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Run]) -> Run:
 def test_the_model_is_that_of_the_run(run: Run) -> None:
     """Its metrics on the test images, hospital by hospital, are those of summary.json to the last digit."""
     cohort = load_cohort(run.experiment.cohort)
-    trainer = trained(run.experiment, cohort, run.folder)
+    trainer = trainer_outside(named_network(run.experiment, cohort, run.folder), run.experiment)
     task = task_named(run.experiment.task)
     assert run.summary is not None
     for hospital in cohort.hospitals:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, kill_after
+from conftest import killed_run
 
 import silodp
 from silodp import Cohort, Experiment, InputError, ServerOptimizer, UpdateMap, resume, train
@@ -52,8 +52,7 @@ def test_an_own_server_optimizer_steps_and_survives_a_kill(
 ) -> None:
     mine: dict[str, Any] = {"cohort": cohort, "server_optimizer": momentum(), "device": "cpu"}
     whole = train(experiment, out=tmp_path / "whole", **mine)
-    with pytest.raises(Killed):
-        train(experiment, out=tmp_path / "cut", on_round=kill_after(2), **mine)
+    killed_run(experiment, 2, cohort=cohort, server_optimizer=momentum(), out=tmp_path / "cut")
     again = resume(tmp_path / "cut", **mine)
     for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)

@@ -202,31 +202,11 @@ def test_other_images_on_another_machine_are_noticed(
 @pytest.mark.parametrize(
     ("changes", "own", "environment", "said"),
     [
-        (
-            {"clipping": {"rule": "median"}},
-            {},
-            {},
-            r"^clipping\.rule = median: it reads un-noised norms, which ",
-        ),
-        (
-            {"intermediaries": {"rule": "adaptive"}},
-            {},
-            {},
-            r"^intermediaries\.rule = adaptive: it reads un-noised norms",
-        ),
-        (
-            {},
-            {"model": torch.nn.Conv2d(1, 1, 1)},
-            {},
-            r"^model: a network of your own is in this process only",
-        ),
+        ({"clipping": {"rule": "median"}}, {}, {}, r"^clipping\.rule = median: it reads un-noised norms, "),
+        ({"intermediaries": {"rule": "adaptive"}}, {}, {}, r"^intermediaries\.rule = adaptive: it reads un-"),
+        ({}, {"model": torch.nn.Conv2d(1, 1, 1)}, {}, "^model: a network of your own is in this process"),
         ({}, {"engine": "flour"}, {}, r"^--engine 'flour': choose in-process or flower$"),
-        (
-            {},
-            {},
-            {"RAY_ADDRESS": "head:6379"},
-            r"^cohort: .* RAY_ADDRESS = head:6379 names a cluster; put them",
-        ),
+        ({}, {}, {"RAY_ADDRESS": "head:6379"}, "^cohort: .* RAY_ADDRESS = head:6379 names a cluster; put"),
     ],
 )
 def test_what_cannot_travel_is_refused_in_one_sentence(

@@ -6,18 +6,20 @@ import resource
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, kill_after
+from conftest import assert_same_files, blob_cohort, killed_run
 
 import silodp
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.files import replacing, write_atomically
-from silodp.privacy.ledger import read_ledger
+from silodp.privacy.events import Event, read_event
+from silodp.privacy.ledger import _link, read_ledger
 from silodp.runs.folder import RunFolder
 from silodp.tensor_files import read_plain_values, same_form
 
@@ -62,8 +64,7 @@ def test_a_full_disk_while_a_checkpoint_or_a_hospitals_state_is_written(
     asked = experiment.change(local__state=state)
     whole = silodp.train(asked, cohort=blob_cohort(), out=tmp_path / "whole")
     folder = tmp_path / "run"
-    with pytest.raises(Killed):
-        silodp.train(asked, cohort=blob_cohort(), out=folder, on_round=kill_after(1))
+    killed_run(asked, 1, cohort=blob_cohort(), out=folder)
     before = (folder / "checkpoint.pt").read_bytes()
     with full_after(room), pytest.raises(InputError) as error:
         silodp.resume(folder, cohort=blob_cohort())
@@ -73,7 +74,7 @@ def test_a_full_disk_while_a_checkpoint_or_a_hospitals_state_is_written(
     assert (folder / "checkpoint.pt").read_bytes() == before
     assert not list(folder.rglob("*.part"))
     resumed = silodp.resume(folder, cohort=blob_cohort())
-    assert (folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
+    assert_same_files(folder, whole.folder, "model.safetensors")
     assert resumed.epsilon == whole.epsilon
 
 
@@ -135,8 +136,7 @@ def test_plain_values_are_those_of_pytorch_and_nothing_in_the_file_is_called(
 def test_a_checkpoint_of_another_form_is_refused_before_anything_is_taken_from_it(
     change: dict[str, Any], experiment: Experiment, tmp_path: Path
 ) -> None:
-    with pytest.raises(Killed):
-        silodp.train(experiment, cohort=blob_cohort(), out=tmp_path / "run", on_round=kill_after(1))
+    killed_run(experiment, 1, cohort=blob_cohort(), out=tmp_path / "run")
     path = tmp_path / "run/checkpoint.pt"
     content = torch.load(path, weights_only=True)
     torch.save(content | {"state": content["state"] | change}, path)
@@ -148,14 +148,8 @@ def test_forms() -> None:
     like = {"a": torch.zeros(2), "b": [{"c": 1}], "d": None, "e": (0, 0.0)}
     assert same_form({"a": torch.ones(2), "b": [], "d": "x", "e": [7, 1]}, like)
     assert same_form({"a": torch.ones(2), "b": [{"c": 2}] * 3, "d": None, "e": [7, 1.5]}, like)
-    for odd in (
-        {"a": torch.ones(3)},
-        {"b": [{"c": True}]},
-        {"b": {}},
-        {"d": []},
-        {"e": [7]},
-        {"e": ["7", 1]},
-    ):
+    odd_ones = {"a": torch.ones(3)}, {"b": [{"c": True}]}, {"b": {}}, {"d": []}, {"e": [7]}, {"e": ["7", 1]}
+    for odd in odd_ones:
         assert not same_form({"a": torch.ones(2), "b": [], "d": None, "e": [7, 1]} | odd, like)
 
 
@@ -168,6 +162,8 @@ def test_forms() -> None:
         '{"round": 1e400, "intermediaries": 1}',
         '{"round": "1", "intermediaries": 1}',
         "[1]",
+        "{}",
+        "3",
         "null",
         "\udcff",
     ],
@@ -196,11 +192,6 @@ def test_an_odd_line_of_metrics_is_named(line: str, tmp_path: Path) -> None:
 def test_a_ledger_line_with_odd_values_is_refused_though_its_hash_fits(
     change: dict[str, Any], tmp_path: Path
 ) -> None:
-    from dataclasses import asdict
-
-    from silodp.privacy.events import Event, read_event
-    from silodp.privacy.ledger import _link
-
     fields = asdict(Event(1, "model update", True, 1.0, 1, None, "all", 1.0))
     assert asdict(read_event(fields)) == fields
     odd = Event(**(fields | change))

@@ -2,20 +2,18 @@
 
 import json
 import stat
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import blob_cohort, command_line
+from discs_run import train_on_discs
 from safetensors.torch import load_file
 
 from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
 from silodp.runs.personal import Tuning, personalise
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
-from discs_run import train_on_discs
 
 
 def test_a_model_that_has_hardly_learnt_gains_at_home(experiment: Experiment, tmp_path: Path) -> None:
@@ -34,6 +32,16 @@ def test_a_model_that_has_hardly_learnt_gains_at_home(experiment: Experiment, tm
     released = load_file(tmp_path / "run" / "model.safetensors")
     assert found.tensors.keys() == released.keys()
     assert any(not torch.equal(found.tensors[name], released[name]) for name in released)
+
+
+def test_your_own_network_is_copied(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+    model = torch.nn.Conv2d(1, 1, 3, padding=1)
+    before = model.weight.detach().clone()
+    given: Any = {"cohort": cohort, "model": model, "device": "cpu"}
+    train(experiment.change(rounds=1), out=tmp_path / "run", **given)
+    one, two = (personalise(tmp_path / "run", "hospital-0", Tuning(epochs=2), **given) for _ in range(2))
+    assert torch.equal(model.weight, before)
+    assert one.scores["alone"].values == two.scores["alone"].values
 
 
 def test_at_the_command_line(tmp_path: Path) -> None:

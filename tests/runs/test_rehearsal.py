@@ -1,15 +1,16 @@
 """A rehearsal finds what is open on generated hospitals, and reads nothing of the real ones."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import blob_cohort
 
 import silodp.pretraining.hospitals
-import silodp.runs.rehearsal
 from silodp import Experiment, InputError
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import write_start
+from silodp.runs import rehearsal
 from silodp.runs.build import build
 from silodp.runs.rehearsal import Rehearsal, rehearse
 
@@ -20,9 +21,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     network = ModelSettings.of(kind="unet", features=2, levels=1, affine=True).make(1, 1)
     write_start(tmp_path / "start.safetensors", network, {"origin": "generated", "kind": "shapes"})
     monkeypatch.setattr(silodp.pretraining.hospitals, "FOR_TEST", 24)
-    monkeypatch.setattr(silodp.runs.rehearsal, "RATES", (0.01, 0.1))
-    monkeypatch.setattr(silodp.runs.rehearsal, "NOISES", (0.5, 2.0))
-    monkeypatch.setattr(silodp.runs.rehearsal, "ROUNDS", (1, 2))
+    monkeypatch.setattr(rehearsal, "WORLDS", (0,))
+    few = {"local.learning_rate": (0.01, 0.1), "clipping.noise": (0.5, 2.0), "rounds": (1, 2)}
+    monkeypatch.setattr(rehearsal, "GRID", rehearsal.GRID | few)
     return Experiment.build(
         {
             "model": {"features": 2, "levels": 1, "affine": True, "trainable": "norm+head",
@@ -37,18 +38,18 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 def test_what_is_open_is_found_and_what_is_said_stays(recipe: Experiment) -> None:
     told: list[str] = []
-    found = rehearse(
-        recipe, [9, 12], (1, 32, 32), "cpu", lambda tried, score: told.append(tried), worlds=(0,)
-    )
+
+    def trials(experiment: Experiment) -> dict[str, Any]:
+        return rehearse(experiment, [9, 12], (1, 32, 32), "cpu", lambda tried, _: told.append(tried))
+
+    found = trials(recipe)
     assert found.keys() == {"local.learning_rate", "clipping.noise", "rounds"}
     assert found["local.learning_rate"] in (0.01, 0.1)
     assert found["rounds"] in (1, 2)
     assert 0.3 < found["clipping.noise"] < 3
     assert any("clipping.noise = 2" in line and "rounds = 2" in line for line in told)
-    again = rehearse(recipe, [9, 12], (1, 32, 32), "cpu", worlds=(0,))
-    assert again == found
-    said = recipe.change(rounds=1, local__learning_rate=0.02)
-    assert rehearse(said, [9, 12], (1, 32, 32), "cpu", worlds=(0,)).keys() == {"clipping.noise"}
+    assert trials(recipe) == found
+    assert trials(recipe.change(rounds=1, local__learning_rate=0.02)).keys() == {"clipping.noise"}
 
 
 def test_the_best_is_taken(recipe: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,21 +69,19 @@ def test_the_best_is_taken(recipe: Experiment, monkeypatch: pytest.MonkeyPatch) 
     assert found["clipping.noise"] == 0.5
 
 
-def test_a_run_writes_down_what_its_rehearsal_found(
-    recipe: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(silodp.runs.rehearsal, "WORLDS", (0,))
+def test_a_run_writes_down_what_its_rehearsal_found(recipe: Experiment) -> None:
     told: list[str] = []
-    parts = build(
-        recipe, cohort=blob_cohort(images=15), device="cpu", on_trial=lambda tried, score: told.append(tried)
-    )
+    given: Any = {
+        "cohort": blob_cohort(images=15),
+        "device": "cpu",
+        "on_trial": lambda tried, _: told.append(tried),
+    }
+    parts = build(recipe, **given)
     assert told
     assert parts.experiment.clipping.first_bound() > 0
-    before = len(told)
-    build(
-        parts.experiment, cohort=blob_cohort(images=15), device="cpu", on_trial=lambda *one: told.append("")
-    )
-    assert len(told) == before  # written down, it is not held again
+    told.clear()
+    build(parts.experiment, **given)
+    assert told == []  # written down, it is not held again
 
 
 def test_without_generated_images_there_is_no_rehearsal(recipe: Experiment) -> None:

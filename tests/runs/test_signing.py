@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Killed, blob_cohort, kill_after
+from conftest import blob_cohort, command_line, killed_run, succeed
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import (
@@ -17,22 +17,15 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 
-from silodp import Experiment, InputError, train
+from silodp import InputError
 from silodp.deploy.keys import PASSWORD
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
+from silodp.runs.folder import read_experiment
 from silodp.runs.signing import SIGNATURE, STATEMENT, key_fingerprint, sign, verify
-
-EXPERIMENT = Experiment.build(
-    {
-        "rounds": 4,
-        "model": {"features": 2, "levels": 1},
-        "local": {"batch_size": 4},
-        "intermediaries": {"rule": "fixed", "count": 2},
-    }
-)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +45,8 @@ def write_keys(path: Path, public: Path, password: bytes | None = None) -> None:
 
 
 @pytest.fixture(scope="module")
-def signed_run(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    train(EXPERIMENT, cohort=blob_cohort(), out=folder, device="cpu")
+def signed_run(finished: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("signed") / "run")
     sign(folder, keys / "key.pem")
     return folder
 
@@ -136,8 +128,6 @@ def test_numbers_that_the_folder_does_not_give_are_refused_though_signed(
     field: str, value: object, run: Path, keys: Path
 ) -> None:
     """Whoever signs may err, or have another program: silodp computes everything again."""
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     key = load_pem_private_key((keys / "key.pem").read_bytes(), None)
     assert isinstance(key, Ed25519PrivateKey)
     content = json.dumps(json.loads((run / STATEMENT).read_bytes()) | {field: value}).encode()
@@ -154,8 +144,7 @@ def test_another_key_is_refused(run: Path, keys: Path) -> None:
 
 def test_a_run_rolled_back_as_a_whole_is_not_what_was_signed(run: Path, keys: Path, tmp_path: Path) -> None:
     """The same experiment's run after two rounds, in order in itself: only the signature tells."""
-    with pytest.raises(Killed):
-        train(EXPERIMENT, cohort=blob_cohort(), out=tmp_path / "early", device="cpu", on_round=kill_after(2))
+    killed_run(read_experiment(run), 2, cohort=blob_cohort(), out=tmp_path / "early")
     for name in (STATEMENT, SIGNATURE):
         shutil.copy(run / name, tmp_path / "early")
     with pytest.raises(InputError, match=r"not what was signed: ledger\.jsonl, model\.safetensors"):
@@ -167,11 +156,9 @@ def test_a_run_that_is_not_in_order_or_not_over_is_not_signed(run: Path, keys: P
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="not signed, since its files are inconsistent: "):
         sign(run, keys / "key.pem")
-    with pytest.raises(Killed):
-        train(EXPERIMENT, cohort=blob_cohort(), out=tmp_path / "early", device="cpu", on_round=kill_after(1))
-    with pytest.raises(
-        InputError, match="not signed, since the run is not finished; finish it with `silodp resume`"
-    ):
+    killed_run(read_experiment(run), 1, cohort=blob_cohort(), out=tmp_path / "early")
+    unfinished = "not signed, since the run is not finished; finish it with `silodp resume`"
+    with pytest.raises(InputError, match=unfinished):
         sign(tmp_path / "early", keys / "key.pem")
     assert not (tmp_path / "early" / STATEMENT).exists()
 
@@ -199,9 +186,8 @@ def test_a_key_that_cannot_sign_is_named(
 
 
 def test_a_private_key_is_no_public_key(run: Path, keys: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"not a public key in PEM; whoever signed makes it with `openssl pkey"
-    ):
+    says = r"not a public key in PEM; whoever signed makes it with `openssl pkey"
+    with pytest.raises(InputError, match=says):
         verify(run, keys / "key.pem")
 
 
@@ -240,26 +226,14 @@ def test_openssl_makes_the_key_and_verifies_the_signature(run: Path, tmp_path: P
 
 
 def test_the_command_line(run: Path, keys: Path) -> None:
-    from typer.testing import CliRunner
-
-    from silodp.cli.commands import app
-
-    def silodp(*words: object) -> tuple[int, str, BaseException | None]:
-        done = CliRunner().invoke(app, ["privacy", *map(str, words)])
-        return done.exit_code, done.output, done.exception
-
     mark = key_fingerprint(keys / "public.pem")
-    code, said, _ = silodp(run, "--sign", keys / "key.pem")
-    assert code == 0
-    assert f"signed, key {mark}" in said
-    code, said, _ = silodp(run, "--verify", keys / "public.pem")
-    assert code == 0
+    assert f"signed, key {mark}" in succeed("privacy", run, "--sign", keys / "key.pem").stderr
+    said = succeed("privacy", run, "--verify", keys / "public.pem").stdout
     assert f"as it was signed by key {mark}" in said
     assert f"hospital (add-or-remove) {gaussian_epsilon(2 * 2 / 0.5, 0.1):,.1f}" in said
-    code, said, _ = silodp(run, "--verify", keys / "public.pem", "--json")
-    assert json.loads(said)["key"] == mark
-    code, _, error = silodp(run, "--verify", keys / "other-public.pem")
-    assert code != 0
-    assert isinstance(error, InputError)
-    for words in ((run, "--sign", "a", "--verify", "b"), ("--sign", "a"), ("--verify", "b")):
-        assert isinstance(silodp(*words)[2], InputError)
+    told = json.loads(succeed("privacy", run, "--verify", keys / "public.pem", "--json").stdout)
+    assert (told["key"], told["verified"]) == (mark, True)
+    other = (run, "--verify", keys / "other-public.pem")
+    for words in (other, (run, "--sign", "a", "--verify", "b"), ("--sign", "a"), ("--verify", "b")):
+        done = command_line("privacy", *words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,21 +15,17 @@ from safetensors.torch import load_file
 from torch import nn
 
 from silodp import Cohort, Experiment, InputError, resume, train
-from silodp.experiment import ResolvedExperiment
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
 from silodp.privacy.accountants import gaussian_epsilon
-from silodp.privacy.ledger import Ledger
 from silodp.runs.folder import RunFolder
 from silodp.runs.version import version
 
-METRIC_KEYS = {
-    "round", "intermediaries", "clip_bound", "noise_std", "xi", "phi", "lambda", "cosine_std", "epsilon",
-    "validation", "seconds",
-}  # fmt: skip
 
-
-def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
+def test_a_run_folder_holds_everything_and_both_epsilons_are_the_closed_form(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    """z = 0.5, v = 2, three rounds: μ is √3/z for an intermediary and twice that for a hospital."""
     seen = []
     result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu", on_round=seen.append)
     names = {path.name for path in result.folder.iterdir()} - {".lock"}
@@ -38,24 +35,17 @@ def test_a_run_folder_holds_everything(experiment: Experiment, cohort: Cohort, t
     }  # fmt: skip
     rounds = records(result.folder)
     assert [line["round"] for line in rounds] == [1, 2, 3] == [line["round"] for line in seen]
-    assert set(rounds[0]) >= METRIC_KEYS
     assert set(rounds[0]["validation"]["hospitals"]) == {"hospital-0", "hospital-1", "hospital-2"}
     summary = json.loads((result.folder / "summary.json").read_text())
     assert summary["silodp"] == version()
-    assert {"last", "best"} == set(summary["test"])
     assert set(summary["test"]["last"]["mean"]) == {"dice", "iou", "hd95"}
     stored = load_file(result.folder / "model.safetensors")
     for name, value in result.model.state_dict().items():
         torch.testing.assert_close(stored[name], value)
-
-
-def test_both_epsilons_are_the_closed_form(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
-    """z = 0.5, v = 2, three rounds: μ is √3/z for an intermediary and twice that for a hospital."""
-    result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
     assert result.epsilon.intermediary == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.5, 0.1))
     assert result.epsilon.hospital == pytest.approx(gaussian_epsilon(math.sqrt(3) / 0.25, 0.1))
     assert result.epsilon.covers_everything
-    per_round = [line["epsilon"]["hospital"] for line in records(result.folder)]
+    per_round = [line["epsilon"]["hospital"] for line in rounds]
     assert per_round == sorted(per_round)
 
 
@@ -65,7 +55,9 @@ def test_the_written_experiment_gives_the_same_result_again(tmp_path: Path) -> N
         {"seed": 3},
     )
     one = train(first, out=tmp_path / "one", device="cpu")
-    two = train(Experiment.load(one.folder / "experiment.toml"), out=tmp_path / "two", device="cpu")
+    loaded = Experiment.load(one.folder / "experiment.toml")
+    assert loaded.format == 3
+    two = train(loaded, out=tmp_path / "two", device="cpu")
     assert without_seconds(one.folder) == without_seconds(two.folder)
     assert_same_files(one.folder, two.folder, "ledger.jsonl", "model.safetensors", "experiment.toml")
     other = train(first.change(seed=4), out=tmp_path / "other", device="cpu")
@@ -83,12 +75,7 @@ def test_every_optimizer_runs_private_or_not_split_or_not(
         "privacy__noise_multiplier": noise,
         "intermediaries__count": count,
     }
-    result = train(
-        experiment.change(rounds=2, **changes),
-        cohort=cohort,
-        out=tmp_path / "run",
-        device="cpu",
-    )
+    result = train(experiment.change(rounds=2, **changes), cohort=cohort, out=tmp_path / "run", device="cpu")
     assert all(math.isfinite(value) for value in result.test.values())
     assert math.isinf(result.epsilon.hospital) == (noise == 0)
 
@@ -160,24 +147,17 @@ def test_v_is_capped_where_data_ends_and_log_and_metrics_say_so(
 
 
 def test_the_default_uses_no_unprotected_statistic(cohort: Cohort, tmp_path: Path) -> None:
-    result = train(
-        Experiment.build({"rounds": 2, "model": {"features": 2, "levels": 1}}),
-        cohort=cohort,
-        out=tmp_path / "run",
-        device="cpu",
-    )
+    experiment = Experiment.build({"rounds": 2, "model": {"features": 2, "levels": 1}})
+    result = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
     assert result.epsilon.covers_everything
-    assert {event.released for event in Ledger(result.folder / "ledger.jsonl").events} == {
-        "model update",
-        "clip quantile",
-    }
+    released = {event["released"] for event in records(result.folder, "ledger.jsonl")}
+    assert released == {"model update", "clip quantile"}
 
 
 def test_a_release_drawn_before_the_crash_is_not_counted_or_drawn_twice(
     experiment: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after the ledger's line and before the checkpoint: the same noise again, no second event."""
-
     whole = train(experiment, cohort=cohort, out=tmp_path / "whole", device="cpu")
     save = RunFolder.save_checkpoint
 
@@ -211,58 +191,6 @@ def test_a_killed_run_resumes_to_the_same_end(
     resume(tmp_path / "run", cohort=cohort, device="cpu")
     assert without_seconds(tmp_path / "run") == without_seconds(whole.folder)
     assert_same_files(tmp_path / "run", whole.folder)
-
-
-def test_resuming_a_finished_run_changes_nothing(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    first = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
-    before = {
-        name: (first.folder / name).read_bytes() for name in ("ledger.jsonl", "metrics.jsonl", "summary.json")
-    }
-    again = resume(first.folder, cohort=cohort, device="cpu")
-    assert again.epsilon == first.epsilon
-    assert before == {name: (first.folder / name).read_bytes() for name in before}
-
-
-def test_resuming_with_other_data_or_settings_is_refused(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    first = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu")
-    with pytest.raises(InputError, match="another cohort"):
-        resume(first.folder, cohort=blob_cohort(hospitals=3, images=21), device="cpu")
-    path = first.folder / "experiment.toml"
-    path.write_text(ResolvedExperiment.load(path).change(seed=9).to_toml())
-    with pytest.raises(InputError, match="another experiment"):
-        resume(first.folder, cohort=cohort, device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("checkpoint.pt", None, "its checkpoint is missing"),
-        ("checkpoint.pt", b"garbage", "not a checkpoint"),
-        ("metrics.jsonl", b"garbage\n", "line 1: damaged"),
-        ("ledger.jsonl", b"garbage\n", "line 1: not a ledger entry"),
-        *(("ledger.jsonl", kept, "missing at the end") for kept in (0, 1, 4)),
-    ],
-)
-def test_files_that_were_harmed_are_named(
-    name: str,
-    content: bytes | int | None,
-    message: str,
-    experiment: Experiment,
-    cohort: Cohort,
-    tmp_path: Path,
-) -> None:
-    """A number is how many lines are kept: a hash chain cannot see that its end is cut off, the checkpoint
-    remembers it, or ε would shrink."""
-    folder = train(experiment, cohort=cohort, out=tmp_path / "run", device="cpu").folder
-    if isinstance(content, int):
-        content = b"".join((folder / name).read_bytes().splitlines(keepends=True)[:content])
-    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        resume(folder, cohort=cohort, device="cpu")
 
 
 def test_one_hospitals_failure_does_not_break_the_others(
@@ -334,15 +262,6 @@ def test_without_diagnostics_nothing_un_noised_is_recorded(
     assert not any("lambda" in note for note in result.summary["not_covered_by_epsilon"])
 
 
-def test_your_model_is_not_changed_by_training_it(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    model = nn.Conv2d(1, 1, 3, padding=1)
-    before = model.weight.detach().clone()
-    train(experiment, cohort=cohort, model=model, out=tmp_path / "run", device="cpu")
-    torch.testing.assert_close(model.weight.detach(), before)
-
-
 def test_a_folder_that_exists_is_left_alone(experiment: Experiment, cohort: Cohort, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="exists already"):
@@ -402,6 +321,13 @@ def classes(_: Cohort) -> Cohort:
     return Cohort.from_tensors({"a": (torch.randn(20, 1, 16, 16), torch.arange(20) % 2)})
 
 
+class Pair(nn.Conv2d):
+    """Answers with two tensors where one is wanted."""
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return super().forward(images), images
+
+
 @pytest.mark.parametrize(
     ("changes", "data", "model", "message"),
     [
@@ -411,6 +337,7 @@ def classes(_: Cohort) -> Cohort:
         ({}, None, nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)), "buffer '1.running_mean'"),
         ({}, None, nn.Conv2d(3, 1, 1), "cannot train on 2 images of shape"),
         ({}, None, nn.Conv2d(1, 2, 1), "output has shape"),
+        ({}, None, Pair(1, 1, 1), "cannot train on 2 images of shape"),
         ({"intermediaries__count": 7}, None, None,
          r"intermediaries.count = 7: hospital-0 has 12 training images"),
         ({"participation__members": 4}, None, None,
@@ -431,8 +358,9 @@ def test_what_cannot_train_is_refused_before_a_folder_is_made(
     tmp_path: Path,
 ) -> None:
     given = data(cohort) if data else cohort
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as error:
         train(experiment.change(**changes), cohort=given, model=model, out=tmp_path / "run", device="cpu")
+    assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -513,7 +441,7 @@ def test_a_hospital_that_only_lends_images_may_have_one_to_train_on(
         train(experiment, cohort=lone, out=tmp_path / "all", device="cpu")
 
 
-def test_the_last_checkpoint_leaves_out_what_no_round_will_need(
+def test_the_last_checkpoint_leaves_out_what_no_round_will_need_and_resuming_changes_nothing(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     """Adam's moments of every intermediary: by far the largest part, kept only while rounds are left."""
@@ -526,5 +454,7 @@ def test_the_last_checkpoint_leaves_out_what_no_round_will_need(
     done = train(experiment, out=folder.path, cohort=cohort, on_round=look)
     everyone = {hospital.name for hospital in cohort.hospitals}
     assert kept == [everyone] * (experiment.rounds - 1) + [set()]
+    before = shutil.copytree(folder.path, tmp_path / "before")
     again = resume(folder.path, cohort=cohort)
-    assert again.summary["test"] == done.summary["test"]
+    assert (again.epsilon, again.summary["test"]) == (done.epsilon, done.summary["test"])
+    assert_same_files(before, folder.path, "ledger.jsonl", "metrics.jsonl", "summary.json")

@@ -1,7 +1,6 @@
 """Classification: against the rank formula, scipy, and tables filled in by hand."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -23,16 +22,10 @@ def picks(classes: list[int], count: int) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(classes), count) * 3.0
 
 
-@pytest.fixture
-def _no_warnings() -> object:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
 def test_it_is_found_by_name() -> None:
     assert task_named("classification") is CLASSIFICATION
     assert CLASSIFICATION.headline == "auc"
+    assert CLASSIFICATION.quick_metrics(binary([1, -1]), torch.tensor([1, 0]))["accuracy"] == 1
 
 
 @pytest.mark.parametrize(("labels", "outputs"), [([0, 1, 1], 2), ([0, 0], 2), ([0, 4, 1], 5)])
@@ -58,29 +51,14 @@ def test_auc_still_ranks_scores_of_a_very_sure_network() -> None:
     assert CLASSIFICATION.metrics(binary([20, 25, 30, 35]), torch.tensor([0, 0, 1, 1]))["auc"] == 1
 
 
-def test_a_table_by_hand() -> None:
-    # 3 found, 1 missed, 2 false alarms, 4 rightly dismissed.
-    labels = torch.tensor([1] * 4 + [0] * 6)
-    seen = CLASSIFICATION.metrics(picks([1, 1, 1, 0, 1, 1, 0, 0, 0, 0], 2), labels)
-    assert seen["accuracy"] == pytest.approx(7 / 10)
-    assert seen["sensitivity"] == pytest.approx(3 / 4)
-    assert seen["specificity"] == pytest.approx(4 / 6)
-    assert seen["f1"] == pytest.approx(6 / 9)
-    assert seen["auc"] == pytest.approx((3 * 4 + 0.5 * (3 * 2 + 1 * 4)) / 24)
-    assert set(seen) == {"auc", "accuracy", "sensitivity", "specificity", "f1"}
-    assert CLASSIFICATION.quick_metrics(binary([1, -1]), torch.tensor([1, 0]))["accuracy"] == 1
-
-
-@pytest.mark.usefixtures("_no_warnings")
-@pytest.mark.parametrize(("label", "defined"), [(0, "specificity"), (1, "sensitivity")])
-def test_one_class_only_has_no_auc(label: int, defined: str) -> None:
-    seen = CLASSIFICATION.metrics(binary([1, -1, 2, 3]), torch.full((4,), label))
-    assert math.isnan(seen["auc"])
-    assert seen["accuracy"] == pytest.approx(3 / 4 if label else 1 / 4)
-    assert seen[defined] == pytest.approx(seen["accuracy"])
-
-
 BY_HAND: dict[str, tuple[list[int], list[int], int, dict[str, float]]] = {
+    # 3 found, 1 missed, 2 false alarms, 4 rightly dismissed.
+    "two classes": ([1] * 4 + [0] * 6, [1, 1, 1, 0, 1, 1, 0, 0, 0, 0], 2, {
+        "auc": (3 * 4 + 0.5 * (3 * 2 + 1 * 4)) / 24, "accuracy": 7 / 10, "sensitivity": 3 / 4,
+        "specificity": 4 / 6, "f1": 6 / 9,
+    }),
+    "all of class 0": ([0] * 4, [1, 0, 1, 1], 2, {"auc": math.nan, "accuracy": 1 / 4, "specificity": 1 / 4}),
+    "all of class 1": ([1] * 4, [1, 0, 1, 1], 2, {"auc": math.nan, "accuracy": 3 / 4, "sensitivity": 3 / 4}),
     # Truth down, prediction across: [[2, 1, 0], [0, 3, 0], [1, 0, 1]].
     "three classes": ([0, 0, 0, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 1, 0, 2], 3, {
         "accuracy": 6 / 8, "sensitivity": (2 / 3 + 3 / 3 + 1 / 2) / 3,
@@ -105,41 +83,23 @@ BY_HAND: dict[str, tuple[list[int], list[int], int, dict[str, float]]] = {
 """True classes, predicted classes, their number, and metrics."""
 
 
-@pytest.mark.usefixtures("_no_warnings")
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", BY_HAND)
 def test_metrics_by_hand(case: str) -> None:
     labels, predicted, classes, expected = BY_HAND[case]
     found = CLASSIFICATION.metrics(picks(predicted, classes), torch.tensor(labels))
+    assert set(found) == {"auc", "accuracy", "sensitivity", "specificity", "f1"}
     assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.usefixtures("_no_warnings")
-def test_auc_of_three_classes_is_the_mean_of_one_against_the_rest() -> None:
-    logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(2))
-    labels = torch.arange(60) % 3
-    scores = logits.softmax(1)
-    expected = sum(
-        mannwhitneyu(scores[labels == k, k], scores[labels != k, k]).statistic / (20 * 40) for k in range(3)
-    )
-    assert CLASSIFICATION.metrics(logits, labels)["auc"] == pytest.approx(expected / 3, abs=1e-6)
-
-
-def pairs(scores: list[float], inside: list[bool]) -> float:
-    """AUC, pair by pair."""
-    ours = [score for score, within in zip(scores, inside, strict=True) if within]
-    others = [score for score, within in zip(scores, inside, strict=True) if not within]
-    won = sum((1.0 if mine > other else 0.5 * (mine == other)) for mine in ours for other in others)
-    return won / (len(ours) * len(others))
-
-
-@pytest.mark.usefixtures("_no_warnings")
+@pytest.mark.filterwarnings("error")
 @settings(max_examples=50, deadline=None)
 @given(
     classes=st.integers(3, 6),
     seed=st.integers(0, 1000),
     answers=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20),
 )
-def test_macro_auc_counts_pairs_and_leaves_out_absent_classes(
+def test_macro_auc_is_the_mean_rank_statistic_of_the_classes_that_occur(
     classes: int, seed: int, answers: list[tuple[int, int]]
 ) -> None:
     # Six different answers of the network, so that many images tie.
@@ -152,18 +112,14 @@ def test_macro_auc_counts_pairs_and_leaves_out_absent_classes(
         assert math.isnan(seen)
         return
     probable = [[math.exp(x) / sum(map(math.exp, row)) for x in row] for row in logits.tolist()]
-    areas = [pairs([row[k] for row in probable], [label == k for label in labels]) for k in present]
+    areas = []
+    for k in present:
+        ours, others = (
+            [row[k] for row, label in zip(probable, labels, strict=True) if (label == k) == inside]
+            for inside in (True, False)
+        )
+        areas.append(mannwhitneyu(ours, others, method="exact").statistic / (len(ours) * len(others)))
     assert seen == pytest.approx(sum(areas) / len(areas), abs=1e-9)
-
-
-def test_auc_of_three_classes_by_hand() -> None:
-    # Probabilities of class 0: e²/(e²+2), 1/3, then 1/(e³+2) three times: every pair is won.
-    logits = torch.tensor([[2.0, 0, 0], [0, 0, 0], [0, 3, 0], [0, 0, 3], [0, 0, 3]])
-    labels = torch.tensor([0, 0, 1, 2, 2])
-    assert CLASSIFICATION.metrics(logits, labels)["auc"] == 1
-    # Now the second image is the least likely of class 0: 3 of 6 pairs are lost. 1 and 2 stay as they were.
-    logits[1, 0] = -5
-    assert CLASSIFICATION.metrics(logits, labels)["auc"] == pytest.approx((3 / 6 + 1 + 1) / 3)
 
 
 @settings(max_examples=50, deadline=None)
@@ -183,16 +139,9 @@ def test_a_network_that_answers_nan_has_no_auc_even_where_images_are_sorted(clas
     assert math.isnan(CLASSIFICATION.metrics(logits, torch.arange(6) * classes // 6)["auc"])
 
 
-def test_the_losses_of_images_are_each_its_own() -> None:
+def test_the_loss_is_cross_entropy_and_each_images_own_is_known() -> None:
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     expected = [-math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))), math.log(3)]
-    assert CLASSIFICATION.image_losses(logits, torch.tensor([2, 0])).tolist() == pytest.approx(expected)
-
-
-def test_the_loss_is_cross_entropy() -> None:
-    logits = torch.tensor([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    expected = (-math.log(math.exp(1) / (math.exp(2) + 1 + math.exp(1))) + math.log(3)) / 2
-    assert float(CLASSIFICATION.loss(logits, torch.tensor([2, 0]))) == pytest.approx(expected)
-    assert float(CLASSIFICATION.loss(logits, torch.tensor([2, 0], dtype=torch.uint8))) == pytest.approx(
-        expected
-    )
+    for labels in (torch.tensor([2, 0]), torch.tensor([2, 0], dtype=torch.uint8)):
+        assert CLASSIFICATION.image_losses(logits, labels).tolist() == pytest.approx(expected)
+        assert float(CLASSIFICATION.loss(logits, labels)) == pytest.approx(sum(expected) / 2)

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Killed, blob_cohort, command_line, forked, kill_after, succeed
+from conftest import (
+    Killed,
+    assert_same_files,
+    blob_cohort,
+    command_line,
+    forked,
+    kill_after,
+    records,
+    succeed,
+)
 
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.tracking import flat_settings, tracked
@@ -53,8 +62,7 @@ Points = dict[str, list[tuple[int, float]]]
 def on_record(folder: Path) -> Points:
     """Every number that a run's own files hold: null is none."""
     found: Points = {}
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
+    for record in records(folder):
         for name, path in WHERE.items():
             value = record
             for key in path:
@@ -121,9 +129,9 @@ def tracked_run(experiment: Experiment, cohort: Cohort, folder: Path, **also: An
         train(experiment, cohort=cohort, out=folder, device="cpu", on_round=on_round)
 
 
-def tracked_resume(cohort: Cohort, folder: Path, **also: Any) -> None:
+def tracked_resume(cohort: Cohort, folder: Path, rounds: int | None = None, **also: Any) -> None:
     with tracked(folder, tensorboard=True, mlflow=True, **also) as on_round:
-        resume(folder, cohort=cohort, device="cpu", on_round=on_round)
+        resume(folder, rounds=rounds, cohort=cohort, device="cpu", on_round=on_round)
 
 
 def test_trackers_hold_what_the_run_folder_holds(
@@ -182,14 +190,11 @@ def test_settings_and_what_epsilon_leaves_out_go_with_it(
 
 
 def test_where_images_lie_is_nobodys_business() -> None:
-    files = {
-        "kind": "npz",
-        "path": "/home/someone/scans.npz",
-        "cache": "/home/someone",
-        "mask_labels": [1, 2],
-    }
-    told = flat_settings(Experiment(cohort=files))
+    files = {"kind": "npz", "path": "/home/someone/scans.npz", "cache": "/home/someone"}
+    start = {"start": "/home/someone/pelvis.safetensors"}
+    told = flat_settings(Experiment(cohort=files | {"mask_labels": [1, 2]}, model=start))
     assert "someone" not in str(told)
+    assert told["model.start"] == "pelvis"
     assert told["cohort.mask_labels"] == "[1, 2]"
 
 
@@ -243,15 +248,18 @@ def test_killed_and_resumed_every_step_is_there_once(experiment: Experiment, tmp
     assert len(list((folder / "tensorboard").iterdir())) == 1
 
 
-def test_an_interrupted_run_is_marked_and_then_finished(
+def test_an_interrupted_run_is_marked_and_then_finished_with_no_number_missing_or_double(
     experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     with pytest.raises(Killed):
         tracked_run(experiment, cohort, folder, also=kill_after(2))
-    _, run = mlflow_run(folder)
+    client, run = mlflow_run(folder)
     assert run.info.status == "KILLED"
     assert "seed" in run.data.tags["not_covered_by_epsilon"]
+    # As if killed while a round was being written: some of its numbers are there, some are not.
+    spent = records(folder)[1]["epsilon"]["hospital"]
+    client.log_metric(run.info.run_id, "epsilon/hospital", spent, step=2)
     tracked_resume(cohort, folder)
     client, again = mlflow_run(folder)
     assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
@@ -283,8 +291,7 @@ def test_a_run_that_goes_on_longer_is_followed(
     """MLflow lets nobody change a setting: it keeps the rounds that were asked for at first."""
     folder = tmp_path / "run"
     tracked_run(experiment.change(local__state="fresh", rounds=1), cohort, folder)
-    with tracked(folder, tensorboard=True, mlflow=True) as on_round:
-        resume(folder, rounds=2, cohort=cohort, device="cpu", on_round=on_round)
+    tracked_resume(cohort, folder, rounds=2)
     assert "failed" not in caplog.text
     recorded = on_record(folder)
     assert_same(in_tensorboard(folder), recorded)
@@ -295,28 +302,10 @@ def test_a_run_that_goes_on_longer_is_followed(
     assert mlflow_run(folder)[1].data.params["rounds"] == "1"
 
 
-def test_a_step_that_was_told_by_half_is_completed(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
-) -> None:
-    """Killed while a round was being written: some of its numbers are there, some are not."""
-    folder = tmp_path / "run"
-    with pytest.raises(Killed):
-        tracked_run(experiment, cohort, folder, also=kill_after(2))
-    line = json.loads((folder / "metrics.jsonl").read_text().splitlines()[1])
-    client, run = mlflow_run(folder)
-    client.log_metric(run.info.run_id, "epsilon/hospital", line["epsilon"]["hospital"], step=2)
-    tracked_resume(cohort, folder)
-    assert_same(in_mlflow(folder), on_record(folder))
-
-
 def closed_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-def same_weights(one: Path, two: Path) -> bool:
-    return (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
 
 
 def test_a_server_that_is_gone_does_not_end_the_training(
@@ -332,7 +321,7 @@ def test_a_server_that_is_gone_does_not_end_the_training(
     folder, experiment = tmp_path / "run", experiment.change(privacy__delta=1e-5)  # of which nobody is warned
     tracked_run(experiment, cohort, folder)
     train(experiment, cohort=cohort, out=tmp_path / "plain", device="cpu")
-    assert same_weights(folder, tmp_path / "plain")
+    assert_same_files(folder, tmp_path / "plain", "model.safetensors")
     assert_same(in_tensorboard(folder), on_record(folder))
     (warning,) = caplog.messages
     assert warning.startswith("--mlflow failed (")
@@ -358,7 +347,7 @@ def test_trackers_that_break_on_the_way_do_not_end_the_training(
 
     tracked_run(experiment, cohort, folder, also=harm)
     train(experiment, cohort=cohort, out=tmp_path / "plain", device="cpu")
-    assert same_weights(folder, tmp_path / "plain")
+    assert_same_files(folder, tmp_path / "plain", "model.safetensors")
     assert [text.split(" failed")[0] for text in caplog.messages] == ["--tensorboard", "--mlflow"]
 
 
@@ -369,10 +358,8 @@ def test_an_address_that_cannot_be_is_refused_before_the_run(
     (tmp_path / "http-less").write_text("a file, not a folder")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    refused = pytest.raises(
-        InputError, match=rf"^MLFLOW_TRACKING_URI = {uri}: .*server's address or a folder"
-    )
-    with refused, tracked(tmp_path / "run", mlflow=True):
+    says = rf"^MLFLOW_TRACKING_URI = {uri}: .*server's address or a folder"
+    with pytest.raises(InputError, match=says), tracked(tmp_path / "run", mlflow=True):
         raise AssertionError("it must not come so far")
 
 
@@ -388,17 +375,14 @@ def test_hospitals_may_be_called_anything(experiment: Experiment, tmp_path: Path
     )  # fmt: skip
     folder = tmp_path / "run"
     tracked_run(experiment.change(rounds=1), called, folder)
-    (line,) = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    (line,) = records(folder)
     for told, mary in (
         (in_tensorboard(folder), "St. Mary's _ West (1)"),
         (in_mlflow(folder), "St. Mary_s _ West _1_"),
     ):
         for name, tag in ((names[0], mary), (names[1], "Zürich")):
-            ((step, value),) = told[f"validation_hospitals/{tag}/dice"]
-            assert (step, value) == (
-                1,
-                pytest.approx(line["validation"]["hospitals"][name]["dice"], rel=1e-6),
-            )
+            recorded = line["validation"]["hospitals"][name]["dice"]
+            assert told[f"validation_hospitals/{tag}/dice"] == [(1, pytest.approx(recorded, rel=1e-6))]
 
 
 @pytest.mark.parametrize(

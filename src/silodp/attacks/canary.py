@@ -180,13 +180,13 @@ def _network(seed: int) -> nn.Module:
 
 def _cohort(seed: int, count: int, images: int) -> Cohort:
     """Noisy images with a bright square and its mask, `images` in each hospital. The canary comes first."""
-    chance, hospitals = generator(_CPU, seed, "cohort"), []
+    rng, hospitals = generator(_CPU, seed, "cohort"), []
     for number in range(count):
         masks = torch.zeros(images, 1, 16, 16)
         for mask in masks:
-            top, left = torch.randint(0, 10, (2,), generator=chance).tolist()
+            top, left = torch.randint(0, 10, (2,), generator=rng).tolist()
             mask[0, top : top + 6, left : left + 6] = 1
-        examples = Examples(masks + 0.5 * torch.randn(masks.shape, generator=chance), masks)
+        examples = Examples(masks + 0.5 * torch.randn(masks.shape, generator=rng), masks)
         name = f"hospital-{number}" if number else _CANARY
         hospitals.append(HospitalData(name, examples, examples[:1], examples[:1]))
     return Cohort("audit", tuple(hospitals)).check()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from silodp.bench.workloads import LEARNING_RATE, Batch, Workload
+from silodp.bench.workloads import LEARNING_RATE, Workload
 
 TRIES = 5
 
@@ -23,6 +24,9 @@ class BareLoop:
     """Some of a round's intermediaries, one after the other, on one network.
 
     On a GPU it computes in bfloat16 where autocast allows, as silodp does.
+
+    Attributes:
+        batches: images and targets of each step of a round, on the device.
     """
 
     def __init__(
@@ -41,56 +45,32 @@ class BareLoop:
             part: which share of the intermediaries to train, of `parts` processes that divide them.
             captured: replay the step as a CUDA graph.
         """
-        self._device = torch.device(device)
-        every = [one for number in range(workload.hospitals) for one in workload.divided(number)]
-        batches = [batch for one in every[part::parts] for batch in one]
-        self._steps = _Steps(workload, batches, self._device, channels_last, captured)
-
-    @property
-    def steps(self) -> int:
-        """Steps of a round."""
-        return len(self._steps.batches)
-
-    def round(self) -> None:
-        """Trains a round and waits for the device."""
-        for images, targets in self._steps.batches:
-            self._steps.step(images, targets)
-        _wait(self._device)
-
-
-class _Steps:
-    """Steps of one network on prepared batches."""
-
-    def __init__(
-        self,
-        workload: Workload,
-        batches: Sequence[Batch],
-        device: torch.device,
-        channels_last: bool,
-        captured: bool,
-    ) -> None:
         memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self._device, self._loss = device, workload.loss
-        self._network: nn.Module = workload.make_network().to(device)
+        self._device, self._loss = torch.device(device), workload.loss
+        self._network: nn.Module = workload.make_network().to(self._device)
         self._network.to(memory_format=memory_format)  # type: ignore[call-overload]
+        every = [one for number in range(workload.hospitals) for one in workload.divided(number)]
         self.batches = [
-            (images.to(device).contiguous(memory_format=memory_format), targets.to(device))
-            for images, targets in batches
+            (images.to(self._device).contiguous(memory_format=memory_format), targets.to(self._device))
+            for one in every[part::parts]
+            for images, targets in one
         ]
         self._optimizer = torch.optim.Adam(
             self._network.parameters(), LEARNING_RATE, amsgrad=True, fused=True, capturable=captured
         )
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if captured:
-            self._capture()
+        self._step = self._captured() if captured else self._train
 
-    def step(self, images: Tensor, targets: Tensor) -> None:
-        if self._graph is None:
-            self._train(images, targets)
-        else:
-            self._images.copy_(images)
-            self._targets.copy_(targets)
-            self._graph.replay()
+    @property
+    def steps(self) -> int:
+        """Steps of a round."""
+        return len(self.batches)
+
+    def round(self) -> None:
+        """Trains a round and waits for the device."""
+        for images, targets in self.batches:
+            self._step(images, targets)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
     def _train(self, images: Tensor, targets: Tensor) -> None:
         self._optimizer.zero_grad()
@@ -99,20 +79,26 @@ class _Steps:
         self._loss(logits, targets).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
 
-    def _capture(self) -> None:
+    def _captured(self) -> Callable[[Tensor, Tensor], None]:
         """Warms up on a side stream, then captures, as PyTorch's notes on CUDA graphs say."""
-        self._images, self._targets = (one.clone() for one in self.batches[0])
+        given_images, given_targets = (one.clone() for one in self.batches[0])
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                self._train(self._images, self._targets)
+                self._train(given_images, given_targets)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         self._optimizer.zero_grad()
         with torch.cuda.graph(graph):
-            self._train(self._images, self._targets)
-        self._graph = graph
+            self._train(given_images, given_targets)
+
+        def replay(images: Tensor, targets: Tensor) -> None:
+            given_images.copy_(images)
+            given_targets.copy_(targets)
+            graph.replay()
+
+        return replay
 
 
 def try_formats(workload: Workload, device: str = "cpu") -> tuple[bool, float]:
@@ -120,23 +106,16 @@ def try_formats(workload: Workload, device: str = "cpu") -> tuple[bool, float]:
 
     Measured on one thread, with the formats in turn, before the comparison starts.
     """
-    place, threads = torch.device(device), torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    batch = workload.with_steps(1).divided(0)[0][:1]
-    formats = {last: _Steps(workload, batch, place, last, captured=False) for last in (True, False)}
-    best = dict.fromkeys(formats, math.inf)
+    one_step = replace(workload, hospitals=1, intermediaries=1, images=workload.batch)
+    loops = {last: BareLoop(one_step, device, last) for last in (True, False)}
+    best = dict.fromkeys(loops, math.inf)
     for _ in range(TRIES):
-        for last, one in formats.items():
-            _wait(place)
+        for last, loop in loops.items():
             started = time.perf_counter()
-            one.step(*one.batches[0])
-            _wait(place)
+            loop.round()
             best[last] = min(best[last], time.perf_counter() - started)
     torch.set_num_threads(threads)
     fastest = min(best, key=best.__getitem__)
     return fastest, best[fastest]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

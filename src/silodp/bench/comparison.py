@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from silodp.bench.bare import try_formats
 from silodp.bench.turns import OnProgress, Program, Row, bare, silodp, take_turns
 from silodp.bench.workloads import SMOKE, TINY, UNET, UNET_32, Workload
 
@@ -89,8 +90,6 @@ def bench(
         quick: the smallest federation and one turn, which shows that it runs, not how fast.
         on_progress: called with (what, done, total).
     """
-    from silodp.bench.bare import try_formats
-
     found = []
     for device in devices:
         for workload in (TINY,) if quick else (TINY, UNET) if device == "cpu" else (TINY, UNET, UNET_32):

@@ -23,8 +23,8 @@ from silodp.bench.workloads import Workload
 
 OnProgress = Callable[[str, int, int], None]
 
-GOODBYE = 10.0  # seconds that a process has to exit
-EVERY = 0.5  # seconds between measurements of memory
+EXIT_SECONDS = 10.0  # that a process has before it is killed
+MEMORY_INTERVAL = 0.5  # seconds between measurements of memory
 TRIES = 5
 
 
@@ -45,11 +45,9 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     steps: int = 0
     memory: int = 0
-
-    def __post_init__(self) -> None:
-        self._processes: list[subprocess.Popen[str]] = []
-        self._complaints: list[IO[str]] = []
-        self._started = 0.0
+    # Each with the file that its standard error goes to.
+    _processes: dict[subprocess.Popen[str], IO[str]] = field(default_factory=dict, init=False)
+    _started: float = field(default=0.0, init=False)
 
     @property
     def sessions(self) -> list[int]:
@@ -60,12 +58,12 @@ class Program:
         """Starts its processes; `ready` waits for them."""
         self._started = time.perf_counter()
         for command in self.commands:
-            self._complaints.append(tempfile.TemporaryFile("w+", errors="replace"))  # noqa: SIM115
+            errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints[-1],
-                text=True, env=os.environ | self.environment, start_new_session=True,
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                env=os.environ | self.environment, start_new_session=True,
             )  # fmt: skip
-            self._processes.append(process)
+            self._processes[process] = errors
 
     def ready(self) -> float:
         """Seconds from the start of the first process to the end of the first round."""
@@ -86,17 +84,16 @@ class Program:
             with suppress(OSError):
                 if process.stdin is not None:
                     process.stdin.close()
-        for process in self._processes:
+        for process, errors in self._processes.items():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(GOODBYE)
+                process.wait(EXIT_SECONDS)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
-        for complaints in self._complaints:
-            complaints.close()
-        self._processes, self._complaints = [], []
+            errors.close()
+        self._processes.clear()
 
     def _answered(self) -> float:
         """Waits for all processes, while memory is measured; the time at which the last one finished."""
@@ -104,29 +101,26 @@ class Program:
         watch = threading.Thread(target=self._watch, args=(over,), daemon=True)
         watch.start()
         try:
-            steps = [
-                self._answer(process, complaints)
-                for process, complaints in zip(self._processes, self._complaints, strict=True)
-            ]
+            steps = [self._answer(process, errors) for process, errors in self._processes.items()]
             moment, self.steps = time.perf_counter(), sum(steps)
         finally:
             over.set()
             watch.join()
         return moment
 
-    def _answer(self, process: subprocess.Popen[str], complaints: IO[str]) -> int:
+    def _answer(self, process: subprocess.Popen[str], errors: IO[str]) -> int:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith(FINISHED):
                 return int(line.removeprefix(FINISHED))
-        complaints.seek(0)
-        lines = [line for line in complaints.read().splitlines() if line.strip()]
+        errors.seek(0)
+        lines = [line for line in errors.read().splitlines() if line.strip()]
         raise RuntimeError(f"{self.name}: a process ended ({lines[-1] if lines else 'without any output'})")
 
     def _watch(self, over: threading.Event) -> None:
         """Measures memory at intervals and once at the end."""
         while True:
-            last = over.wait(EVERY)
+            last = over.wait(MEMORY_INTERVAL)
             self.memory = max(self.memory, sum(map(memory, self.sessions)))
             if last:
                 return

@@ -117,16 +117,16 @@ class Workload:
             (n, 1, side, side) float32, and (n, 1, side, side) float32 masks or (n,) int64 classes; n is
             intermediaries times images; those of an intermediary are consecutive.
         """
-        chance = torch.Generator().manual_seed(hospital)
+        rng = torch.Generator().manual_seed(hospital)
         count = self.intermediaries * self.images
-        images = torch.randn(count, 1, self.side, self.side, generator=chance)
+        images = torch.randn(count, 1, self.side, self.side, generator=rng)
         if self.network == "cnn":
             labels = torch.arange(count) % CLASSES
             return images.add_(labels.view(-1, 1, 1, 1) / CLASSES), labels
         masks = torch.zeros_like(images)
         edge = self.side // 4
         for mask, (top, left) in zip(
-            masks, torch.randint(0, self.side - edge, (count, 2), generator=chance).tolist(), strict=True
+            masks, torch.randint(0, self.side - edge, (count, 2), generator=rng).tolist(), strict=True
         ):
             mask[:, top : top + edge, left : left + edge] = 1
         return images.add_(masks), masks
@@ -174,8 +174,6 @@ UNET = Workload("unet", "unet", width=8, side=96, hospitals=6, intermediaries=4,
 
 UNET_32 = Workload("unet-32", "unet", width=32, side=256, hospitals=6, intermediaries=15, images=16)
 """The paper's network, for a GPU."""
-
-WORKLOADS = {one.name: one for one in (TINY, UNET, UNET_32)}
 
 SMOKE = {
     "tiny": replace(TINY, hospitals=2, intermediaries=2),

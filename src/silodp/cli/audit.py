@@ -8,6 +8,7 @@ import typer
 
 from silodp.cli.completion import experiments
 from silodp.cli.options import Changes, Json
+from silodp.cli.terminal import print_json
 
 
 def audit(
@@ -37,7 +38,7 @@ def audit(
         str | None,
         typer.Option(help="seed, or system: noise that no other audit can repeat."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all chance in the audit.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers in the audit.")] = None,
     as_json: Json = False,
 ) -> None:
     """Put ε to the test: train many small federations with and without a canary and tell them apart."""
@@ -46,7 +47,6 @@ def audit(
     from silodp.cli.display import counting
     from silodp.cli.display_privacy import show_audit
     from silodp.experiment import Experiment
-    from silodp.files import to_json
 
     options: dict[str, Any] = {
         "privacy.noise_multiplier": noise_multiplier,
@@ -67,6 +67,6 @@ def audit(
     with counting("federations") as on_run:
         found = run_audit(settings, on_run=on_run)
     if as_json:
-        print(to_json(found.to_dict(), indent=2))
+        print_json(found.to_dict())
     else:
         show_audit(found)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silodp.cli.options import Json
-from silodp.cli.terminal import console, say
-from silodp.errors import InputError
+from silodp.cli.terminal import console, print_json, say
 
 if TYPE_CHECKING:
     from silodp.bench.comparison import Comparison
@@ -27,19 +26,12 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time silodp's rounds against the same steps in a bare PyTorch loop; takes about a minute."""
-    import torch
-
     from silodp.bench.comparison import bench as compare
     from silodp.cli.display import stages
-    from silodp.files import to_json
+    from silodp.runs.build import device_named
 
-    devices = {"auto": ("cpu", "cuda"), "cpu": ("cpu",), "cuda": ("cuda",)}.get(device)
-    if devices is None:
-        raise InputError(f"--device {device}: choose auto, cpu or cuda")
-    if not torch.cuda.is_available():
-        if device == "cuda":
-            raise InputError("--device cuda: PyTorch finds no GPU here; use --device cpu")
-        devices = ("cpu",)
+    place = device_named(device).type
+    devices = ("cpu", "cuda") if device == "auto" and place == "cuda" else (place,)
     machine = _machine()
     if not as_json:
         say(
@@ -49,7 +41,7 @@ def bench(
     with stages() as on_progress:
         found = compare(devices, quick, on_progress)
     if as_json:
-        print(to_json({"machine": machine, "comparisons": [one.to_dict() for one in found]}, indent=2))
+        print_json({"machine": machine, "comparisons": [one.to_dict() for one in found]})
         return
     for one in found:
         _show(one)

@@ -25,7 +25,7 @@ from silodp.cli.report import report
 from silodp.cli.runs import runs
 from silodp.cli.settings import presets, settings
 from silodp.cli.study import study
-from silodp.cli.terminal import as_encoded, complain, flush, prepare_streams, say
+from silodp.cli.terminal import as_encoded, flush, prepare_streams, print_error, say
 from silodp.cli.training import resume, run
 from silodp.cli.use import evaluate, export, predict
 from silodp.errors import InputError
@@ -103,11 +103,12 @@ def main() -> None:
         finally:
             flush(sys.stdout)
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
-        complain(error)
+        print_error(error)
         sys.exit(2)
     except MemoryError:
-        complain("this needs more memory than there is; give it fewer or smaller images, or a larger machine")
+        way_out = "give it fewer or smaller images, or a larger machine"
+        print_error(f"this needs more memory than there is; {way_out}")
         sys.exit(2)
     except KeyboardInterrupt:
-        complain("stopped; `silodp resume FOLDER` goes on after the last finished round")
+        print_error("stopped; `silodp resume FOLDER` goes on after the last finished round")
         sys.exit(130)

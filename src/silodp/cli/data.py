@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from silodp.cli.options import CohortChanges, Json
-from silodp.cli.terminal import say
+from silodp.cli.terminal import print_json, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
     from silodp.cohorts.inspection import Findings
     from silodp.cohorts.kinds import StoredCohort
+    from silodp.cohorts.partition import Placement
+    from silodp.cohorts.store import Store
 
 data = typer.Typer(help="Look at hospitals' images before training on them.", no_args_is_help=True)
 
@@ -21,23 +24,14 @@ Where = Annotated[Path, typer.Argument(metavar="PATH", help="A folder or an npz 
 
 
 @data.command()
-def check(
-    path: Where,
-    changes: CohortChanges = None,
-    as_json: Json = False,
-) -> None:
+def check(path: Where, changes: CohortChanges = None, as_json: Json = False) -> None:
     """Say what is at PATH and what is wrong with it. Exit code 1 if anything is."""
-    from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
-    from silodp.cohorts.inspection import inspect
     from silodp.experiment import cohort_at
-    from silodp.files import to_json
 
-    given = cohort_at(path, changes or [])
-    with counting("reading files") as on_read:
-        findings, _, _ = inspect(given, on_read)
+    findings, _, _ = inspected(cohort_at(path, changes or []))
     if as_json:
-        print(to_json(findings.to_dict(), indent=2))
+        print_json(findings.to_dict())
     else:
         show_findings(findings, _warnings(findings))
     if not findings.is_clean:
@@ -52,14 +46,10 @@ def preview(
     each: Annotated[int, typer.Option(min=1, help="Images of each hospital.")] = 8,
 ) -> None:
     """Draw a contact sheet, with masks drawn over the images."""
-    from silodp.cli.display import counting
-    from silodp.cohorts.inspection import inspect
     from silodp.experiment import cohort_at
     from silodp.report.contact_sheet import write_contact_sheet
 
-    given = cohort_at(path, changes or [])
-    with counting("reading files") as on_read:
-        findings, store, placement = inspect(given, on_read)
+    findings, store, placement = inspected(cohort_at(path, changes or []))
     write_contact_sheet(store, placement, out, each=each, seed=findings.settings.seed)
     say(f"{out}: shows patients' images; handle it as you would handle the images")
 
@@ -88,6 +78,15 @@ def prepare(
     kept = settings.model_dump(include=settings.model_fields_set & PreparedCohort.model_fields.keys())
     ready = PreparedCohort(**kept | {"kind": "prepared", "path": str(out)} | form)
     say(f"train on them with: {_cohort_options(ready)}")
+
+
+def inspected(given: Mapping[str, Any]) -> tuple[Findings, Store, Placement | None]:
+    """What `cohorts.inspection.inspect` finds, with a bar while files are read."""
+    from silodp.cli.display import counting
+    from silodp.cohorts.inspection import inspect
+
+    with counting("reading files") as on_read:
+        return inspect(given, on_read)
 
 
 def _warnings(findings: Findings) -> list[str]:

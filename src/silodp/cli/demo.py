@@ -46,7 +46,7 @@ ON_THE_START = (
 
 def demo(
     out: Annotated[Path | None, typer.Option(help="A new folder for the four runs.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all chance in the runs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers in the runs.")] = 0,
     device: Device = "auto",
     tensorboard: Tensorboard = False,
     mlflow: Mlflow = False,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silodp.cli.data import inspected
 from silodp.cli.options import Changes, Json, Preset
-from silodp.cli.terminal import say
+from silodp.cli.terminal import print_json, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
@@ -191,7 +192,6 @@ def status(
 ) -> None:
     """Print the status and what needs attention; exit code 1 if anything does."""
     from silodp.deploy.config import SITE
-    from silodp.files import to_json
 
     found: SiteStatus | CoordinatorStatus
     if (folder / SITE).is_file():
@@ -203,7 +203,7 @@ def status(
 
         found = coordinator_status(folder)
     if as_json:
-        print(to_json(found, indent=2))
+        print_json(found)
     else:
         from silodp.cli.display_deployed import show_status
 
@@ -235,12 +235,9 @@ def _check_data(folder: Path, data: Path | None) -> None:
     given = read_site(folder).cohort.given(folder, data)
     if "path" not in given:
         return
-    from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
-    from silodp.cohorts.inspection import inspect
 
-    with counting("reading files") as on_read:
-        findings, _, _ = inspect(given, on_read)
-    show_findings(findings, [])
+    findings, _, _ = inspected(given)
+    show_findings(findings)
     if not findings.is_clean:
         raise InputError(f"{given['path']}: correct what is listed above, then start again")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -29,69 +29,68 @@ def show_findings(findings: Findings, warnings: Sequence[str] = ()) -> None:
         warnings: that a run on it would give.
     """
     console = terminal()
+    for found in _lines(findings, warnings):
+        if isinstance(found, Table):
+            console.print(found)
+        else:
+            console.print(printable(found, one_line=True), soft_wrap=True)
 
-    def say(text: str) -> None:
-        console.print(printable(text, one_line=True), soft_wrap=True)
 
-    settings = findings.settings
-    say(f"recognised: {findings.layout} (cohort.kind = {settings.kind})")
-    say(
-        f"{findings.images:,} images that can be used, of {_sizes(findings.sizes)} pixels{_read_as(findings)}"
-    )
-    for line in _mask_values(findings):
-        say(line)
+def _lines(findings: Findings, warnings: Sequence[str]) -> Iterator[str | Table]:
+    read = f"{findings.images:,} images that can be used, of {_sizes(findings.sizes)} pixels"
+    yield f"recognised: {findings.layout} (cohort.kind = {findings.settings.kind})"
+    yield f"{read}{_read_as(findings)}"
+    yield from _mask_values(findings)
     if findings.description:
-        console.print(_hospitals(findings))
+        yield _hospitals(findings)
         auc = findings.description["position_auc"]
         if auc is not None:
-            say(f"slice position alone predicts the class with AUC {auc:.3f}: a model has to beat that")
+            yield f"slice position alone predicts the class with AUC {auc:.3f}: a model has to beat that"
     if findings.undealt:
         counts = ", ".join(f"{name} {count:,}" for name, count in findings.classes.items())
-        say(f"images of each class, or with each mask: {counts}")
-        say(f"cannot be trained on: {findings.undealt}")
+        yield f"images of each class, or with each mask: {counts}"
+        yield f"cannot be trained on: {findings.undealt}"
     for note in (*findings.notes, *warnings):
-        say(f"note: {note}")
-    _show_duplicates(say, "with the same pixels in two hospitals", findings.duplicates_across)
-    _show_duplicates(say, "with the same pixels in one hospital", findings.duplicates)
+        yield f"note: {note}"
+    yield from _duplicates("with the same pixels in two hospitals", findings.duplicates_across)
+    yield from _duplicates("with the same pixels in one hospital", findings.duplicates)
     for leak in findings.leaks:
-        say(f"leak: {leak}")
-    _show_problems(say, findings)
-    _show_next(say, findings)
+        yield f"leak: {leak}"
+    yield from _problems(findings)
+    yield from _next_command(findings)
 
 
-def _show_next(say: Callable[[str], None], findings: Findings) -> None:
-    """Prints the full command to run next."""
+def _next_command(findings: Findings) -> Iterator[str]:
     if findings.doubt:
-        say(f"cannot be trained on: {findings.doubt.sentence}")
+        yield f"cannot be trained on: {findings.doubt.sentence}"
         for way in findings.doubt.ways:
-            say(f"say it with: {check_command(findings.settings, way)}")
+            yield f"say it with: {check_command(findings.settings, way)}"
         return
     if findings.undealt or not findings.description:
         return
     if findings.description["classes_counted"]:
-        say(
+        yield (
             f"once the hospitals have agreed on it, add --set cohort.classes={len(findings.classes)}: "
             "a number that is counted in their labels is covered by no ε"
         )
     if findings.problems and not findings.skips:
-        say(f"to train without what cannot be used: {run_command(findings, skip_unreadable=True)}")
+        yield f"to train without what cannot be used: {run_command(findings, skip_unreadable=True)}"
     else:
-        say(f"to train on it: {run_command(findings)}")
+        yield f"to train on it: {run_command(findings)}"
 
 
-def _show_problems(say: Callable[[str], None], findings: Findings) -> None:
+def _problems(findings: Findings) -> Iterator[str]:
     by_kind = defaultdict(list)
     for problem in findings.problems:
         by_kind[problem.what].append(problem.name)
     count = f"{len(findings.problems)} thing{'s' if len(findings.problems) > 1 else ''}"
     if by_kind and findings.skips:
-        say(f"{count} cannot be used and will be left out; the {findings.images:,} images above remain:")
+        yield f"{count} cannot be used and will be left out; the {findings.images:,} images above remain:"
     elif by_kind:
-        say(f"{count} cannot be used:")
+        yield f"{count} cannot be used:"
     for what, names in by_kind.items():
-        say(f"  {what}: {len(names)}")
-        for name in names:
-            say(f"    {name}")
+        yield f"  {what}: {len(names)}"
+        yield from (f"    {name}" for name in names)
 
 
 def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
@@ -125,13 +124,12 @@ def _mask_values(findings: Findings) -> list[str]:
     return [f"masks of {name} hold {values}" for name, values in words.items()]
 
 
-def _show_duplicates(say: Callable[[str], None], what: str, groups: Sequence[Sequence[str]]) -> None:
+def _duplicates(what: str, groups: Sequence[Sequence[str]]) -> Iterator[str]:
     if groups:
-        say(f"images {what}: {len(groups)} times")
-    for names in groups[:GROUPS]:
-        say(f"    {' = '.join(names)}")
+        yield f"images {what}: {len(groups)} times"
+    yield from (f"    {' = '.join(names)}" for names in groups[:GROUPS])
     if len(groups) > GROUPS:
-        say(f"    and {len(groups) - GROUPS} more; --json names all")
+        yield f"    and {len(groups) - GROUPS} more; --json names all"
 
 
 def _hospitals(findings: Findings) -> Table:

@@ -13,13 +13,13 @@ from silodp.cli.tables import make_table, numbers, print_table, uncut
 from silodp.cli.terminal import console as terminal
 from silodp.cli.terminal import say
 from silodp.privacy.events import UNITS
-from silodp.privacy.power import CHANCE
+from silodp.privacy.power import POWER
 from silodp.runs.promise import adversaries_in_words, budget_in_words
 from silodp.runs.wording import show_epsilon
 
 if TYPE_CHECKING:
     from silodp.attacks.audit import Audit
-    from silodp.privacy.accountants import Figure
+    from silodp.privacy.accountants import EpsilonBound
     from silodp.privacy.events import Neighbours, Unit
     from silodp.runs.signing import SignedStatement
     from silodp.runs.statement import Statement
@@ -28,7 +28,7 @@ SHOWN_ROUNDS = 6  # at which both ε are printed
 
 
 def show_figures(
-    title: str, figures: Mapping[tuple[Unit, Neighbours], Figure], multipliers: Mapping[Unit, str]
+    title: str, figures: Mapping[tuple[Unit, Neighbours], EpsilonBound], multipliers: Mapping[Unit, str]
 ) -> None:
     """Prints ε by unit and neighbouring relation, hospital first, with the accountant that computed it."""
     table = make_table(
@@ -101,14 +101,14 @@ def show_statement(statement: Statement) -> None:
 def show_verified(folder: Path, signed: SignedStatement, key: str) -> None:
     """Prints a signed statement that has been verified."""
     epsilon, swap = signed["epsilon"], signed["replace_one"]
-    shown = {
-        f"{unit} ({name})": show_epsilon(row[unit])
+    shown = [
+        f"{unit} ({name}) {show_epsilon(row[unit])}"
         for unit in UNITS
         for name, row in (("add-or-remove", epsilon), ("replace-one", swap))
-    }
+    ]
     say(f"{folder}: as it was signed by key {key} with silodp {signed['silodp']}")
     say(f"ledger {signed['ledger_head']}, experiment and model unchanged; {signed['rounds']} rounds")
-    say(f"ε at δ {signed['delta']:g}: " + ", ".join(f"{unit} {value}" for unit, value in shown.items()))
+    say(f"ε at δ {signed['delta']:g}: {', '.join(shown)}")
     say("not covered by ε: " + "; ".join([*signed["unprotected"], *signed["not_covered_by_epsilon"]]))
 
 
@@ -123,7 +123,7 @@ def show_audit(found: Audit) -> None:
         "claim", *uncut("claimed", "shown ≥"), *numbers("right", "notices"), Column("verdict", no_wrap=True),
         caption="«Shown»: the releases are easier to tell apart than a Gaussian mechanism of this ε allows, "
         f"by an observer's right guesses, with confidence {settings.confidence:.4g}. «Notices»: noise that "
-        f"many times too small would be called «broken» by {CHANCE:.0%} of such audits; «–»: the claim is "
+        f"many times too small would be called «broken» by {POWER:.0%} of such audits; «–»: the claim is "
         "too weak for so few federations. The last line reads the intermediary's ε as the hospital's.",
     )  # fmt: skip
     for finding in found.findings:

@@ -10,7 +10,7 @@ import typer
 
 from silodp.cli.importing import importing
 from silodp.cli.options import Json
-from silodp.cli.terminal import say
+from silodp.cli.terminal import print_json, say
 from silodp.errors import printable
 
 if TYPE_CHECKING:
@@ -18,26 +18,17 @@ if TYPE_CHECKING:
     from silodp.runs.requirements import Part
 
 
-def doctor(
-    as_json: Json = False,
-) -> None:
+def doctor(as_json: Json = False) -> None:
     """Say what this machine has, what is missing and how to get it; useful in a bug report.
 
     Exit code 1 where something is missing or broken that silodp needs.
     """
-    from silodp.files import to_json
     from silodp.runs.machine import examine
 
     with importing():
         machine = examine()
     if as_json:
-        parts = [asdict(part) | {"installed": part.installed} for part in machine.parts]
-        folders = {
-            name: asdict(folder) | {"path": str(folder.path)}
-            for name, folder in (("cache", machine.cache), ("runs", machine.runs))
-        }
-        report = asdict(machine) | folders | {"parts": parts, "complete": machine.complete}
-        print(to_json(report, indent=2))
+        print_json(asdict(machine) | {"complete": machine.complete})
     else:
         for line in _lines(machine):
             say(printable(line, one_line=True))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from silodp.cli.completion import runs_and_experiments
-from silodp.cli.options import Changes, Device, Json
+from silodp.cli.options import Changes, Device, Json, one_of
 from silodp.errors import InputError
 
 
@@ -55,8 +55,7 @@ def attack(
     from silodp.runs.folder import read_experiment
     from silodp.runs.places import new_folder
 
-    if labels not in ("known", "inferred"):
-        raise InputError(f"--labels {labels}: choose known or inferred")
+    known = one_of("--labels", labels, ("known", "inferred"))
     if restarts < 1 or iterations < 1:
         raise InputError(f"--restarts {restarts}, --iterations {iterations}: at least one of each")
     run = Path(target) if Path(target).is_dir() else None
@@ -65,10 +64,7 @@ def attack(
     experiment = read_experiment(run) if run is not None else Experiment.load(target, changes or ())
     if out is not None:
         refuse_filled(out)
-    settings = AttackSettings(
-        images, batch, "known" if labels == "known" else "inferred", tuple(view or ()),
-        Search(restarts, iterations), seed,
-    )  # fmt: skip
+    settings = AttackSettings(images, batch, known, tuple(view or ()), Search(restarts, iterations), seed)
     with new_folder(out, experiment.name, "attacks") as folder:
         with stages() as on_progress:
             result = invert(experiment, run=run, device=device, settings=settings, on_progress=on_progress)

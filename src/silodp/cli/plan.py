@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from silodp.cli.options import one_of
 from silodp.cli.terminal import console, say
 from silodp.errors import InputError
 
@@ -32,8 +33,7 @@ def plan(
 
     if hospitals < 1:
         raise InputError(f"--hospitals {hospitals}: a federation has at least one")
-    if task not in PRESETS:
-        raise InputError(f"--task {task}: choose one of {', '.join(PRESETS)}")
+    one_of("--task", task, PRESETS)
     if out is not None and (out.exists() or out.suffix != ".toml"):
         raise InputError(f"--out {out}: give a new file that ends in .toml")
     delta = delta_by_rule(hospitals) if delta is None else delta
@@ -64,7 +64,7 @@ def plan(
     ratio = signal_over_noise(epsilon, delta, hospitals, count)
     say(_worth(ratio, hospitals))
     if out is not None:
-        out.write_text(experiment.said(), encoding="utf-8")
+        out.write_text(experiment.to_toml(defaults=False), encoding="utf-8")
         say(f"{out}: set its cohort, then `silodp run {out}`; its budget ends it at ε = {epsilon:g}")
 
 

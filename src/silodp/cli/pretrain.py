@@ -54,10 +54,10 @@ def pretrain(
         learning_rate, seed,
     )  # fmt: skip
     with stages() as on_step:
-        done = train(recipe, device_named(device), on_step)
-    about = recipe.about() | {"held_out": done.held_out, "silodp": version()}
-    write_start(out, done.network, about)
+        network, held_out = train(recipe, device_named(device), on_step)
+    about = recipe.about() | {"held_out": held_out, "silodp": version()}
+    write_start(out, network, about)
     out.with_suffix(".md").write_text(card(about), encoding="utf-8")
-    figures = ", ".join(f"{name} {value:.3f}" for name, value in done.held_out.items())
+    figures = ", ".join(f"{name} {value:.3f}" for name, value in held_out.items())
     say(f"{out}: on held-out generated images, {figures}")
     say("use it: silodp run … --set model.start=" + str(out))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from silodp.cli.completion import run_folders
-from silodp.cli.options import Json
-from silodp.cli.terminal import say
-from silodp.errors import InputError, did_you_mean
+from silodp.cli.options import Json, one_of
+from silodp.cli.terminal import print_json, say
+from silodp.errors import InputError
 
 
 def privacy(
@@ -63,7 +62,7 @@ def privacy(
     from silodp.privacy.calibration import Setting, Target, answer
     from silodp.privacy.events import NEIGHBOURS, UNITS
 
-    accountant = _one_of("--accountant", accountant, ACCOUNTANTS)
+    accountant = one_of("--accountant", accountant, ACCOUNTANTS)
     given = (noise_multiplier, target_epsilon, hospitals, delta)
     if run is not None:
         if any(value is not None for value in given):
@@ -93,13 +92,11 @@ def privacy(
     setting = Setting(delta, intermediaries, participation, sample_rate, accountant)  # type: ignore[arg-type]
     target = None
     if target_epsilon is not None:
-        wanted, relation = _one_of("--unit", unit, UNITS), _one_of("--neighbours", neighbours, NEIGHBOURS)
+        wanted, relation = one_of("--unit", unit, UNITS), one_of("--neighbours", neighbours, NEIGHBOURS)
         target = Target(target_epsilon, wanted, relation)
     found = answer(setting, rounds, noise_multiplier, target)
     if as_json:
-        from silodp.files import to_json
-
-        print(to_json({**found.to_dict(), "hospitals": hospitals}, indent=2))
+        print_json({**found.to_dict(), "hospitals": hospitals})
         return
     from silodp.cli.display_privacy import show_figures
 
@@ -116,12 +113,11 @@ def privacy(
 
 def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | None) -> None:
     from silodp.cli.display_privacy import show_statement
-    from silodp.files import to_json
     from silodp.runs.statement import read_statement
 
     statement = read_statement(folder, accountant)
     if as_json:
-        print(to_json(statement.to_dict(), indent=2))
+        print_json(statement.to_dict())
     else:
         show_statement(statement)
     if key is not None:
@@ -134,19 +130,10 @@ def _privacy_of_run(folder: Path, accountant: Any, as_json: bool, key: Path | No
 
 def _verify_run(folder: Path, key: Path, as_json: bool) -> None:
     from silodp.cli.display_privacy import show_verified
-    from silodp.files import to_json
     from silodp.runs.signing import key_fingerprint, verify
 
     signed = verify(folder, key)
     if as_json:
-        print(to_json({**signed, "verified": True, "key": key_fingerprint(key)}, indent=2))
+        print_json({**signed, "verified": True, "key": key_fingerprint(key)})
     else:
         show_verified(folder, signed, key_fingerprint(key))
-
-
-def _one_of(option: str, value: str, choices: Sequence[Any]) -> Any:
-    if value not in choices:
-        raise InputError(
-            f"{option} {value}: choose one of {', '.join(choices)}" + did_you_mean(value, choices)
-        )
-    return value

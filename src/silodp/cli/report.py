@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from silodp.cli.completion import run_folders
-from silodp.cli.terminal import complain, say
+from silodp.cli.terminal import print_error, say
 
 
 def report(
@@ -55,4 +55,4 @@ def open_page(place: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(place.resolve().as_uri()):
-        complain(f"no browser could be opened; open {place} yourself")
+        print_error(f"no browser could be opened; open {place} yourself")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.options import Json
-from silodp.cli.terminal import say
+from silodp.cli.terminal import print_json, say
 
 if TYPE_CHECKING:
     from silodp.runs.listing import Listed
@@ -21,13 +21,12 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List runs: how far each has come, both ε, and its headline metric."""
-    from silodp.files import to_json
     from silodp.runs.listing import list_runs
 
     places = folders or [Path("runs")]
     found = list_runs(places if folders or places[0].is_dir() else [])
     if as_json:
-        print(to_json([one.to_dict() for one in found], indent=2))
+        print_json([one.to_dict() for one in found])
     elif found:
         _show(found, places[0] if len(places) == 1 else None)
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from silodp.cli.options import Json
-from silodp.cli.terminal import console, say
+from silodp.cli.terminal import console, print_json, say
 from silodp.errors import InputError, did_you_mean
 from silodp.files import to_json
 
@@ -48,7 +48,7 @@ def settings(
             )
         tree = {section: tree[section]}
     if as_json:
-        print(to_json(tree, indent=2))
+        print_json(tree)
         return
     if as_markdown:
         print("\n".join(_markdown(tree)).rstrip())

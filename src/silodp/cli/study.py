@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.completion import studies
-from silodp.cli.options import Device
-from silodp.cli.terminal import complain, say
+from silodp.cli.options import Device, one_of
+from silodp.cli.terminal import print_error, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ def study(
     from silodp.studies.workers import terminated_like_interrupted
 
     chosen = study_named(name)
-    if scale not in SCALES:
-        raise InputError(f"--scale {scale}: choose one of {', '.join(SCALES)}")
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs {jobs}: at least one")
     words = [word for word in sys.argv[1:] if word != "--resume"]
@@ -71,7 +69,7 @@ def study(
         with terminated_like_interrupted(), stages() as on_progress:
             plan = make_plan(
                 chosen.task,
-                scale,
+                one_of("--scale", scale, SCALES),
                 cohort=cohort,
                 seeds=seeds,
                 first_seed=seed,
@@ -85,7 +83,7 @@ def study(
                 chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
             )
     except KeyboardInterrupt:
-        complain("stopped; go on with the same command and --resume")
+        print_error("stopped; go on with the same command and --resume")
         raise typer.Exit(130) from None
     say((folder / "table.md").read_text(encoding="utf-8"))
     say(f"study folder: {folder}")

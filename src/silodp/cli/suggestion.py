@@ -79,10 +79,11 @@ def _effective(findings: Findings) -> dict[str, Any]:
 
 def _levels(base: Experiment, height: int, width: int) -> int:
     """How often the preset's U-Net can halve such images to 2 × 2 pixels or more; 0: not once."""
-    most = base.model.levels if isinstance(base.model, UNetModel) else 1
+    if not isinstance(base.model, UNetModel):
+        return 1
     fits = (
         level
-        for level in range(most, 0, -1)
+        for level in range(base.model.levels, 0, -1)
         if not height % 2**level and not width % 2**level and min(height, width) >= 2 ** (level + 1)
     )
-    return next(fits, 0) if isinstance(base.model, UNetModel) else 1
+    return next(fits, 0)

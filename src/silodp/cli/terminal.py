@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from silodp.errors import printable
+from silodp.files import to_json
 
 _ASCII = {
     "ε": "eps", "δ": "delta", "σ": "sigma", "μ": "mu", "ξ": "xi", "φ": "phi", "λ": "lambda", "θ": "theta",
@@ -31,7 +32,12 @@ def say(text: object, *, end: str = "\n", error: bool = False) -> None:
     print(printable(text), end=end, file=sys.stderr if error else sys.stdout, flush=error)
 
 
-def complain(text: object) -> None:
+def print_json(content: object) -> None:
+    """Prints strict JSON on standard output."""
+    print(to_json(content, indent=2))
+
+
+def print_error(text: object) -> None:
     """Prints an error as one line on standard error."""
     print(f"silodp: {printable(text, one_line=True)}", file=sys.stderr, flush=True)
 

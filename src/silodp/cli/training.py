@@ -12,7 +12,7 @@ import typer
 from silodp.cli.completion import run_folders
 from silodp.cli.importing import importing
 from silodp.cli.options import Changes, Device, Json, Preset
-from silodp.cli.terminal import complain, say
+from silodp.cli.terminal import print_error, say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(
     experiment: Preset = "prostate-small",
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="A new folder; default runs/NAME-1, -2, …")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all chance in the run.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers in the run.")] = None,
     device: Device = "auto",
     engine: Engine = "in-process",
     gpus: Gpus = None,
@@ -145,7 +145,7 @@ def interruptible(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        complain(f"stopped; go on with `{command}`")
+        print_error(f"stopped; go on with `{command}`")
         raise typer.Exit(130) from None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from silodp.cli.options import CohortChanges, Device, FinishedRun, Json
-from silodp.cli.terminal import complain, console, say
+from silodp.cli.terminal import console, print_error, print_json, say
 
 if TYPE_CHECKING:
     from silodp.runs.schema import ModelTest
@@ -37,7 +37,7 @@ def predict(
     with counting("predicting") as on_progress:
         problems = predict_files(predictor, path, out, overlays=overlays, on_progress=on_progress)
     for problem in problems:
-        complain(f"left out: {problem}")
+        print_error(f"left out: {problem}")
     say(f"{out}: predictions for patients' images; handle them as you would handle the images")
 
 
@@ -64,7 +64,6 @@ def evaluate(
     from silodp.cli.report import open_page
     from silodp.errors import InputError
     from silodp.experiment import cohort_at
-    from silodp.files import to_json
     from silodp.inference.evaluation import evaluate_files, write_images
     from silodp.inference.predictor import load
     from silodp.report.evaluated import compose_evaluation
@@ -89,7 +88,7 @@ def evaluate(
     if page is not None and read is not None:
         write_page(compose_evaluation(read, found, best=best, images=images), page, "--page")
     if as_json:
-        print(to_json(found.test, indent=2))
+        print_json(found.test)
     else:
         _print_test(found.test, f"{path}: the model of {run}")
     if page is not None:

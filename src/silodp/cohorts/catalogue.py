@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 from silodp.errors import printable
 
 PARTS = ("train", "validation", "test")
+PART_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}  # as folders and npz files write them
 
 OnRead = Callable[[int, int], None]
 """Called with the number of files read so far and in total."""
@@ -124,6 +129,10 @@ class Scan:
     part: str | None = None
     stratum: str = ""
 
+    def labels(self, count: int) -> NDArray[np.int64]:
+        """(count,) the label of each of its images; -1 where it has none."""
+        return np.full(count, -1 if self.label is None else self.label)
+
     def row(self, **more: Any) -> Row:
         """The row of an image of this scan; `more` replaces fields."""
         return replace(Row(self.name, self.hospital, self.patient, self.part), **more)
@@ -137,15 +146,18 @@ class Pictures:
         images: (n, channels, height, width); bytes 0…255, or floating-point numbers 0…1.
         targets: (n,) classes, or (n, masks, height, width) of 0 and 1.
         rows: one for each image.
-        problems: images of this scan that were left out because they cannot be used.
         mask_values: what each file, or array, of masks holds, before it became 0 and 1.
     """
 
     images: NDArray[Any]
     targets: NDArray[Any]
     rows: tuple[Row, ...]
-    problems: tuple[Problem, ...] = ()
     mask_values: tuple[frozenset[float], ...] = ()
+
+    def at(self, kept: NDArray[np.bool_]) -> Self:
+        """The images that are marked in `kept`, (n,)."""
+        rows = tuple(row for row, keep in zip(self.rows, kept.tolist(), strict=True) if keep)
+        return replace(self, images=self.images[kept], targets=self.targets[kept], rows=rows)
 
 
 @dataclass(frozen=True)
@@ -189,8 +201,6 @@ class Catalogue:
     measure: Callable[[Scan], Measure] | None = None
 
 
-def one_picture(scan: Scan, image: NDArray[Any], **row: Any) -> Pictures:
+def one_picture(scan: Scan, image: NDArray[Any]) -> Pictures:
     """A scan that is one image (channels, height, width), with its label."""
-    row = {"size": tuple(image.shape[-2:]), **row}
-    targets = np.array([-1 if scan.label is None else scan.label])
-    return Pictures(image[None], targets, (scan.row(**row),))
+    return Pictures(image[None], scan.labels(1), (scan.row(size=image.shape[-2:]),))

@@ -100,16 +100,11 @@ class Cohort:
                         f"cohort: {hospital} has {len(images)} images but {len(values)} {what}; "
                         "give one for each image"
                     )
-            parts = _divided(len(images), patients, shares, generator)
-            members.append(
-                HospitalData(
-                    hospital,
-                    *(
-                        Examples(images[mine], targets[mine], None if patients is None else patients[mine])
-                        for mine in parts
-                    ),
-                )
-            )
+            parts = [
+                Examples(images[mine], targets[mine], None if patients is None else patients[mine])
+                for mine in _divided(len(images), patients, shares, generator)
+            ]
+            members.append(HospitalData(hospital, *parts))
         return cls(name, tuple(members))
 
     @property
@@ -163,7 +158,7 @@ class Cohort:
                 )
             for where, examples in everything:
                 found = set(examples.targets.tolist())
-                if not found <= known or min(found) < 0:
+                if not found <= known:
                     raise InputError(
                         f"{where}: classes {sorted(found)}, but training knows {sorted(known)}; "
                         "number classes from 0 and give each to some hospital's training images"

@@ -32,8 +32,7 @@ def as_named(rows: Sequence[Row], first: Numbers, settings: StoredCohort) -> Dea
             f"cohort.hospitals = {settings.hospitals}: the files name {len(names)} "
             f"({listed(names, len(names))}); leave it out, or deal all out anew with cohort.partition=equal"
         )
-    number = {name: index for index, name in enumerate(names)}
-    return tuple(names), np.array([number[str(rows[index].hospital)] for index in first]), []
+    return tuple(names), np.array([names.index(str(rows[index].hospital)) for index in first]), []
 
 
 def by_feature(rows: Sequence[Row], groups: Groups, settings: StoredCohort) -> Dealt:

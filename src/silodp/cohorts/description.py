@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from silodp.cohorts.cohort import Cohort
 
@@ -20,16 +22,16 @@ def describe(cohort: Cohort, classes: int | None = None) -> dict[str, Any]:
     names = list(cohort.about.get("classes") or _numbered(cohort))
     names += [str(number) for number in range(len(names), classes or 0)]
     channels, height, width = first.images.shape[1:]
-    counts = {
+    hospitals = {
         hospital.name: {
-            part: {"images": len(examples), "classes": _counts(examples.targets, names)}
+            part: {"images": len(examples), "classes": counts_of(examples.targets.numpy(force=True), names)}
             for part, examples in hospital.parts.items()
         }
         for hospital in cohort.hospitals
     }
     return {
         "cohort": cohort.name,
-        "images": sum(part["images"] for hospital in counts.values() for part in hospital.values()),
+        "images": sum(part["images"] for hospital in hospitals.values() for part in hospital.values()),
         "channels": channels,
         "size": [height, width],
         "storage": str(first.images.dtype).removeprefix("torch."),
@@ -37,7 +39,7 @@ def describe(cohort: Cohort, classes: int | None = None) -> dict[str, Any]:
         "classes": names,
         "classes_counted": first.targets.ndim == 1 and classes is None,
         "whole_patients": cohort.knows_patients,
-        "hospitals": counts,
+        "hospitals": hospitals,
         **{key: value for key, value in cohort.about.items() if key != "classes"},
     }
 
@@ -62,8 +64,9 @@ def _numbered(cohort: Cohort) -> list[str]:
     return [str(number) for number in range(max(int(labels.max()) for labels in targets) + 1)]
 
 
-def _counts(targets: Tensor, names: list[str]) -> dict[str, int]:
+def counts_of(targets: NDArray[Any], names: Sequence[str]) -> dict[str, int]:
     """Images of each class, or with something in each mask."""
-    if targets.ndim == 4:
-        return {name: int(targets[:, number].flatten(1).any(1).sum()) for number, name in enumerate(names)}
-    return {name: int((targets == number).sum()) for number, name in enumerate(names)}
+    if not len(targets):
+        return dict.fromkeys(names, 0)
+    shown = targets.any((2, 3)) if targets.ndim == 4 else targets[:, None] == np.arange(len(names))
+    return dict(zip(names, shown.sum(0).tolist(), strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Row
-from silodp.cohorts.description import describe
+from silodp.cohorts.description import counts_of, describe
 from silodp.cohorts.kinds import CohortSettings, FileCohort, MaskSettings, PreparedCohort, StoredCohort
 from silodp.cohorts.loading import UnfitFile, assemble, look, place_store, read_store
 from silodp.cohorts.mask_values import Doubt, doubt_of
@@ -197,7 +197,7 @@ def inspect(
         layout=store.layout,
         target=store.target,
         images=len(store.rows),
-        classes=_classes(store),
+        classes=counts_of(store.targets, store.classes),
         sizes=dict(Counter(row.size for row in store.rows).most_common()),
         shape=tuple(store.images.shape[1:]),
         stored=store.images.nbytes + store.targets.nbytes,
@@ -257,17 +257,6 @@ def _enlarged(store: Store) -> list[str]:
     if not small:
         return []
     return [f"{small:,} images are enlarged to {height} × {width}; cohort.image_size makes that smaller"]
-
-
-def _classes(store: Store) -> dict[str, int]:
-    """Images of each class, or with something in each mask."""
-    if not store.rows:
-        return dict.fromkeys(store.classes, 0)
-    if store.labels is None:
-        found = store.targets.reshape(*store.targets.shape[:2], -1).any(2).sum(0)
-    else:
-        found = np.bincount(store.labels, minlength=len(store.classes))
-    return dict(zip(store.classes, found.tolist(), strict=True))
 
 
 def _duplicates(store: Store, placement: Placement | None) -> tuple[tuple[tuple[str, ...], ...], ...]:

@@ -19,6 +19,7 @@ from silodp.settings import Count, Positive, Rule
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import Catalogue, OnRead, Pictures, Scan
     from silodp.cohorts.cohort import Cohort
+    from silodp.cohorts.synthetic import Drawing, Patient
 
 ImageSize = Annotated[int, Field(ge=16, le=1024)]
 Classes = Annotated[int, Field(ge=2)]
@@ -98,7 +99,16 @@ class SyntheticCohort(CohortSettings):
     seed: Seed = 0
     """Separate from the run's seed, so that runs with other seeds have the same hospitals."""
 
-    def draw(self) -> Cohort:
+    def train_sizes(self) -> list[int]:
+        """Training slices of each hospital; validation and test have a third of that each."""
+        raise NotImplementedError
+
+    def patients(self, hospital: int, train: int) -> list[Patient]:
+        """A hospital's patients in all parts; those for training have `train` slices together."""
+        raise NotImplementedError
+
+    def draw_patient(self, patient: Patient) -> Drawing:
+        """Images (slices, channels, size, size) and targets of one patient."""
         raise NotImplementedError
 
     def load(self, on_read: OnRead | None = None) -> Cohort:
@@ -111,7 +121,9 @@ class SyntheticCohort(CohortSettings):
 
 @lru_cache(maxsize=1)  # for runs on the same data, as in the demo
 def _drawn(settings: SyntheticCohort) -> Cohort:
-    return settings.draw()
+    from silodp.cohorts.synthetic import draw_cohort
+
+    return draw_cohort(settings)
 
 
 class StoredCohort(CohortSettings):
@@ -174,11 +186,9 @@ class StoredCohort(CohortSettings):
     @model_validator(mode="before")
     @classmethod
     def _fill_alpha(cls, tree: Any) -> Any:
-        return (
-            {"alpha": 0.5, **tree}
-            if isinstance(tree, dict) and tree.get("partition") == "dirichlet"
-            else tree
-        )
+        if isinstance(tree, dict) and tree.get("partition") == "dirichlet":
+            return {"alpha": 0.5, **tree}
+        return tree
 
 
 class PreparedCohort(StoredCohort):

@@ -24,13 +24,7 @@ from silodp.cohorts.position import position_auc
 from silodp.cohorts.sampling import sample_evenly
 from silodp.cohorts.scan_cache import cached_scan
 from silodp.cohorts.sources.walking import one_walk
-from silodp.cohorts.store import (
-    UNFINISHED,
-    Store,
-    build_store,
-    cached_store,
-    open_store,
-)
+from silodp.cohorts.store import UNFINISHED, Store, build_store, cached_store, open_store
 from silodp.errors import InputError
 from silodp.files import default_cache, refuse_filled
 from silodp.garbage import no_search_for_garbage

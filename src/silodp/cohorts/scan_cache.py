@@ -11,32 +11,16 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
 
 from silodp import __version__
 from silodp.cohorts.catalogue import Catalogue, Problem, Scan
+from silodp.cohorts.decoding import below
 from silodp.cohorts.kinds import FileCohort
 from silodp.errors import InputError
-from silodp.files import key_of, private_folder, read_plain, write_atomically
+from silodp.files import key_of, private_folder, read_json, write_atomically
 
 FORMAT = 1  # raised when the same names and lists would give another catalogue
-
-
-class _Look(BaseModel):
-    """A file in looks/."""
-
-    model_config = ConfigDict(strict=True)
-
-    decided_by: str
-    layout: str
-    target: Literal["class", "mask"]
-    classes: list[str]
-    scans: list[tuple[str, list[str], int | None, str | None, str | None, str | None, str]]
-    problems: list[tuple[str, str]]
-    notes: list[str]
-    lists: list[str]
 
 
 def cached_scan(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]) -> Catalogue:
@@ -49,10 +33,10 @@ def cached_scan(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]
     place = cache / "looks" / f"{key_of([str(settings.root.absolute()), asked])}.json"
     key = key_of([FORMAT, __version__, decided_by])
     try:
-        found = _Look.model_validate_json(read_plain(place))
-        if found.decided_by == key:
+        found = read_json(place)
+        if found["decided_by"] == key:
             return _catalogue(found, settings, folder)
-    except (OSError, ValidationError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass  # new, or damaged
     catalogue = look()
     with suppress(OSError, InputError):  # decoding into the cache reports what is wrong with it
@@ -63,9 +47,7 @@ def cached_scan(settings: FileCohort, cache: Path, look: Callable[[], Catalogue]
 
 
 def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
-    def below(path: Path) -> str:
-        return path.relative_to(catalogue.root).as_posix()
-
+    root = catalogue.root
     return {
         "decided_by": key,
         "layout": catalogue.layout,
@@ -73,30 +55,29 @@ def _as_dict(catalogue: Catalogue, key: str) -> dict[str, Any]:
         "classes": catalogue.classes,
         "scans": [
             [
-                scan.name, [below(file) for file in scan.files], scan.label, scan.hospital, scan.patient,
-                scan.part, scan.stratum,
+                scan.name, [below(file, root) for file in scan.files], scan.label,
+                scan.hospital, scan.patient, scan.part, scan.stratum,
             ]
             for scan in catalogue.scans
         ],
         "problems": [(problem.name, problem.what) for problem in catalogue.problems],
         "notes": catalogue.notes,
-        "lists": [below(file) for file in catalogue.lists],
+        "lists": [below(file, root) for file in catalogue.lists],
     }  # fmt: skip
 
 
-def _catalogue(found: _Look, settings: FileCohort, root: Path) -> Catalogue:
+def _catalogue(found: dict[str, Any], settings: FileCohort, root: Path) -> Catalogue:
     return Catalogue(
         settings.kind,
         root,
-        found.layout,
-        found.target,
-        tuple(found.classes),
+        found["layout"],
+        found["target"],
+        tuple(found["classes"]),
         tuple(
-            Scan(name, tuple(root / file for file in files), label, hospital, patient, part, stratum)
-            for name, files, label, hospital, patient, part, stratum in found.scans
+            Scan(name, tuple(root / file for file in files), *more) for name, files, *more in found["scans"]
         ),
         settings.reader(),
-        tuple(Problem(name, what) for name, what in found.problems),
-        tuple(found.notes),
-        tuple(root / file for file in found.lists),
+        tuple(Problem(*problem) for problem in found["problems"]),
+        tuple(found["notes"]),
+        tuple(root / file for file in found["lists"]),
     )

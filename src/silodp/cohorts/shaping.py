@@ -25,7 +25,7 @@ class Shaped:
     rows: tuple[Row, ...]
     digests: tuple[str, ...]
     problems: tuple[Problem, ...]
-    mask_values: tuple[frozenset[float], ...] = ()
+    mask_values: tuple[frozenset[float], ...]
 
 
 def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
@@ -33,49 +33,27 @@ def shape(pictures: Pictures, settings: FileCohort) -> Shaped:
 
     A file of many images is processed in pieces, so that they are never all in single precision.
     """
-    if len(pictures.rows) <= PIECE:
-        return _shape_piece(pictures, settings)
-    pieces = []
-    for first in range(0, len(pictures.rows), PIECE):
-        part = slice(first, first + PIECE)
-        piece = Pictures(pictures.images[part], pictures.targets[part], pictures.rows[part])
-        pieces.append(_shape_piece(piece, settings))
-    return Shaped(
-        np.concatenate([piece.images for piece in pieces]),
-        np.concatenate([piece.targets for piece in pieces]),
-        tuple(row for piece in pieces for row in piece.rows),
-        tuple(known for piece in pieces for known in piece.digests),
-        (*pictures.problems, *(problem for piece in pieces for problem in piece.problems)),
-        pictures.mask_values,
-    )
-
-
-def _shape_piece(pictures: Pictures, settings: FileCohort) -> Shaped:
     images, targets = pictures.images, pictures.targets
     if targets.ndim == 4 and targets.shape[-2:] != images.shape[-2:]:
         mask, image = (f"{h} × {w}" for h, w in (targets.shape[-2:], images.shape[-2:]))
         raise Unreadable(f"its mask has {mask} pixels, the image {image}")
     faults = [_fault(image) for image in images]
     good = [number for number, fault in enumerate(faults) if not fault]
-    problems = [
-        Problem(row.name, fault)
-        for row, fault in zip(pictures.rows, faults, strict=True)
-        if fault is not None
-    ]
-    images, targets = images[good], targets[good]
+    pieces = [good[first : first + PIECE] for first in range(0, max(1, len(good)), PIECE)]
+    problems = (Problem(row.name, fault) for row, fault in zip(pictures.rows, faults, strict=True) if fault)
     return Shaped(
-        prepare(images, settings),
-        _resize_masks(targets, settings) if targets.ndim == 4 else targets.astype(np.int64),
+        np.concatenate([prepare(images[piece], settings) for piece in pieces]),
+        np.concatenate([_prepare_targets(targets[piece], settings) for piece in pieces]),
         tuple(pictures.rows[number] for number in good),
-        tuple(digest(image) for image in images),
-        (*pictures.problems, *problems),
+        tuple(digest(images[number]) for number in good),
+        tuple(problems),
         pictures.mask_values,
     )
 
 
 def prepare(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
     """Converts (n, c, h, w) uint8, or numbers 0…1, to what is stored: uint8, or float16 of −1…1."""
-    return _number(_resize(_channels(images, settings.channels), settings), settings.storage)
+    return _as_stored(_resize(_channels(images, settings.channels), settings), settings.storage)
 
 
 def digest(image: NDArray[Any]) -> str:
@@ -92,43 +70,38 @@ def _fault(image: NDArray[Any]) -> str | None:
 
 def _channels(images: NDArray[Any], channels: int | None) -> NDArray[Any]:
     found = images.shape[1]
-    if channels is None or found == channels:
-        if found not in (1, 3):
-            raise Unreadable(f"it has {found} channels, not 1 or 3")
+    if found not in (1, 3):
+        raise Unreadable(f"it has {found} channels, not 1 or 3")
+    if channels in (None, found):
         return images
-    if (found, channels) == (1, 3):
+    if channels == 3:
         return np.repeat(images, 3, axis=1)
-    if (found, channels) == (3, 1):
-        grey = np.tensordot(images.astype(np.float32), LUMINANCE, axes=(1, 0))[:, None]
-        return grey if images.dtype != np.uint8 else grey.round().astype(np.uint8)
-    raise Unreadable(f"it has {found} channels, not 1 or 3")
+    grey = np.tensordot(images.astype(np.float32), LUMINANCE, axes=(1, 0))[:, None]
+    return grey if images.dtype != np.uint8 else grey.round().astype(np.uint8)
 
 
-def _resize(images: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
-    """Averages over areas where the image shrinks, so that thin structures are not lost between pixels."""
+def _prepare_targets(targets: NDArray[Any], settings: FileCohort) -> NDArray[Any]:
+    if targets.ndim != 4:
+        return targets.astype(np.int64)
+    return _resize(targets.astype(np.uint8), settings, masks=True)
+
+
+def _resize(images: NDArray[Any], settings: FileCohort, masks: bool = False) -> NDArray[Any]:
+    """(n, c, h, w) in the size of the settings; masks take the nearest pixel, so they stay 0 and 1."""
     size, sides = settings.image_size, images.shape[-2:]
-    if size is None or sides == (size, size) or not len(images):
-        return images if size is None or len(images) else images.reshape(0, images.shape[1], size, size)
-    # All slices of a volume at once, as channels of one image: shrunk where that is needed, then enlarged.
-    stack = images.reshape(-1, *sides).astype(np.float32)
+    if size is None or sides == (size, size):
+        return images
+    if not len(images):
+        return images.reshape(0, images.shape[1], size, size)
     wanted = _inner(sides, settings)
-    height, width = (min(pair) for pair in zip(sides, wanted, strict=True))
-    if (height, width) != sides:
-        stack = _interpolated(stack, (height, width), "area")
-    if (height, width) != wanted:
-        stack = _interpolated(stack, wanted, "bilinear")
+    stack = images.reshape(-1, *sides).astype(np.float32)  # as channels of one image
+    if masks:
+        stack = _interpolated(stack, wanted, "nearest-exact")
+    else:  # areas are averaged where it shrinks, so that thin structures are not lost between pixels
+        shrunk = min(sides[0], wanted[0]), min(sides[1], wanted[1])
+        stack = _interpolated(_interpolated(stack, shrunk, "area"), wanted, "bilinear")
     resized = _padded(stack.reshape(*images.shape[:2], *wanted), size)
     return resized if images.dtype != np.uint8 else resized.round().clip(0, 255).astype(np.uint8)
-
-
-def _resize_masks(masks: NDArray[Any], settings: FileCohort) -> NDArray[np.uint8]:
-    size, sides = settings.image_size, masks.shape[-2:]
-    if size is None or sides == (size, size) or not len(masks):
-        return masks.astype(np.uint8).reshape(*masks.shape[:2], *([size, size] if size else sides))
-    wanted = _inner(sides, settings)
-    stack = masks.reshape(-1, *sides).astype(np.float32)
-    resized = _interpolated(stack, wanted, "nearest-exact").astype(np.uint8)
-    return _padded(resized.reshape(*masks.shape[:2], *wanted), size)
 
 
 def _interpolated(stack: NDArray[np.float32], sides: tuple[int, int], mode: str) -> NDArray[np.float32]:
@@ -167,7 +140,7 @@ def _padded(images: NDArray[Any], size: int) -> NDArray[Any]:
     )
 
 
-def _number(images: NDArray[Any], storage: str) -> NDArray[Any]:
+def _as_stored(images: NDArray[Any], storage: str) -> NDArray[Any]:
     """Bytes 0…255, or half precision −1…1, which is what a network is given of bytes."""
     if storage == "uint8":
         if images.dtype == np.uint8:

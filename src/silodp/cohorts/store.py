@@ -28,14 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import (
-    Catalogue,
-    OnRead,
-    Problem,
-    Row,
-    Scan,
-    Unreadable,
-)
+from silodp.cohorts.catalogue import Catalogue, OnRead, Problem, Row, Scan, Unreadable
 from silodp.cohorts.decoding import below, can_now_be_read, decoded
 from silodp.cohorts.form import with_form
 from silodp.cohorts.kinds import FileCohort
@@ -49,11 +42,7 @@ from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
 FORMAT = 2  # raised when the same files would give other images
 # The settings that a store depends on.
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "mask_threshold", "with_mask_only", "fit"}
-UNFINISHED = {
-    "images.bin",
-    "targets.bin",
-    "store.json.part",
-}  # what a killed process leaves in a store's folder
+UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # left in a store's folder by a kill
 ABANDONED = 24 * 3600  # seconds after which an unfinished store is removed
 
 
@@ -147,9 +136,8 @@ def build_store(
                 problems.append(found)
             else:
                 problems += found.problems
-                if found.rows and shapes is None:
-                    shapes = (found.images, found.targets)
-                if found.rows and shapes is not None:
+                if found.rows:
+                    shapes = shapes or (found.images, found.targets)
                     if misfit := _misfit(found, *shapes):
                         problems.append(Problem(scan.name, misfit))
                     else:

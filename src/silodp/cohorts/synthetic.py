@@ -19,7 +19,8 @@ from silodp.cohorts.catalogue import PARTS
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
-    from silodp.cohorts.cohort import HospitalData
+    from silodp.cohorts.cohort import Cohort, HospitalData
+    from silodp.cohorts.kinds import SyntheticCohort
 
 Array = NDArray[np.floating[Any]]  # float32 throughout
 Drawing = tuple[NDArray[np.uint8], NDArray[Any]]  # one patient's images and targets
@@ -48,22 +49,31 @@ def random_stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def part_sizes(train: int, smallest: int) -> dict[str, int]:
-    """Slices a part, 60/20/20, but never fewer than `smallest`."""
+def part_sizes(train: int, smallest: int) -> tuple[int, int, int]:
+    """Slices of each part, 60/20/20, but never fewer than `smallest`."""
     other = max(smallest, round(train / 3))
-    return {"train": train, "validation": other, "test": other}
+    return train, other, other
 
 
-def check_arguments(name: str, *, image_size: int, seed: int) -> None:
-    if not SMALLEST_IMAGE <= image_size <= LARGEST_IMAGE:
+def draw_cohort(settings: SyntheticCohort) -> Cohort:
+    """Draws the patients of every hospital; the hospitals do not depend on each other."""
+    from silodp.cohorts.cohort import Cohort
+
+    if not SMALLEST_IMAGE <= settings.image_size <= LARGEST_IMAGE:
         raise InputError(
-            f"{name}: image_size is {image_size}; give {SMALLEST_IMAGE} to {LARGEST_IMAGE} pixels"
+            f"cohort.image_size = {settings.image_size} with cohort.kind = {settings.kind}: "
+            f"give {SMALLEST_IMAGE} to {LARGEST_IMAGE} pixels"
         )
-    if seed < 0:
-        raise InputError(f"{name}: seed is {seed}; give 0 or more")
+    members = [
+        _draw_hospital(f"hospital-{number + 1:02d}", settings.patients(number, train), settings.draw_patient)
+        for number, train in enumerate(settings.train_sizes())
+    ]
+    return Cohort(settings.kind, tuple(members))
 
 
-def draw_hospital(name: str, patients: Sequence[Patient], draw: Callable[[Patient], Drawing]) -> HospitalData:
+def _draw_hospital(
+    name: str, patients: Sequence[Patient], draw: Callable[[Patient], Drawing]
+) -> HospitalData:
     """Draws every patient, on all cores, and puts their slices together part by part."""
     import torch
 
@@ -207,6 +217,6 @@ def grain(rng: np.random.Generator, count: int, size: int, sigma: float) -> Arra
 
 
 def to_bytes(images: Array) -> NDArray[np.uint8]:
-    """From 0…1 to 0…255. NaN has no byte: whoever drew it is to be mended, not the picture."""
+    """From 0…1 to 0…255; AssertionError for NaN or infinity, which only a defect of the drawing gives."""
     assert np.isfinite(images).all(), "a drawing has NaN or infinite pixels"
     return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)

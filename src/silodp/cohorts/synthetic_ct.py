@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,10 @@ from silodp.cohorts.kinds import Classes, SyntheticCohort
 from silodp.cohorts.sources.windows import WINDOWS
 from silodp.cohorts.synthetic import (
     Array,
+    Drawing,
     Patient,
     blur,
-    check_arguments,
     column,
-    draw_hospital,
     ellipse,
     grain,
     inside,
@@ -30,9 +28,6 @@ from silodp.cohorts.synthetic import (
 from silodp.cohorts.synthetic_head import GREY, Head, Scanner, draw_calcifications, draw_head, draw_streaks
 from silodp.errors import InputError
 from silodp.settings import Count
-
-if TYPE_CHECKING:
-    from silodp.cohorts.cohort import Cohort
 
 STREAM = 1  # keeps these random streams apart from the MRI ones
 SLICES_A_PATIENT = (2, 6)
@@ -52,79 +47,55 @@ class SyntheticCt(SyntheticCohort):
     """3: a CT window each."""
     classes: Classes | None = 2
 
-    def draw(self) -> Cohort:
-        return synthetic_ct(
-            hospitals=self.hospitals,
-            slices=self.slices,
-            image_size=self.image_size,
-            channels=self.channels,
-            seed=self.seed,
+    def train_sizes(self) -> list[int]:
+        """Equal ones."""
+        if self.slices < 2 * self.hospitals:
+            raise InputError(
+                f"cohort.slices = {self.slices} with cohort.hospitals = {self.hospitals}: "
+                f"give at least {2 * self.hospitals}, so that each has both classes"
+            )
+        each, more = divmod(self.slices, self.hospitals)
+        return [each + (number < more) for number in range(self.hospitals)]
+
+    def patients(self, hospital: int, train: int) -> list[Patient]:
+        """One hospital's patients, with about as many slices of either class in every part."""
+        patients = []
+        for part, wanted in enumerate(part_sizes(train, smallest=2)):
+            rng = random_stream(self.seed, STREAM, hospital, 0, part)
+            first_bleeds = bool(rng.random() < 0.5)
+            done, bleeds, turn = 0, 0.0, 0
+            while done < wanted:
+                # Half the part at most, so that even the smallest part has a patient of either kind.
+                count = int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1))
+                count = min(count, wanted - done, max(1, wanted // 2))
+                bleeding = first_bleeds if turn == 0 else bleeds * 2 < done
+                patients.append(Patient(hospital, len(PARTS) * turn + part, count, bleeding))
+                done, turn = done + count, turn + 1
+                bleeds += count * (1 - SHARE_WITHOUT_BLEED) if bleeding else 0
+        return patients
+
+    def draw_patient(self, patient: Patient) -> Drawing:
+        images, labels, _ = draw_ct_patient(
+            patient, image_size=self.image_size, channels=self.channels, seed=self.seed
         )
-
-
-def synthetic_ct(
-    *, hospitals: int = 20, slices: int = 1200, image_size: int = 64, channels: int = 3, seed: int = 0
-) -> Cohort:
-    """Hospitals of equal size with head CT slices; class 1 has a bleed, class 0 has none.
-
-    Args:
-        hospitals: how many.
-        slices: training slices over all hospitals; validation and test have a third of that each.
-        image_size: width and height in pixels.
-        channels: 3 for the brain, subdural and bone windows; 1 for the brain window only.
-        seed: same seed, same cohort.
-    """
-    from silodp.cohorts.cohort import Cohort
-
-    check_arguments("synthetic_ct", image_size=image_size, seed=seed)
-    if hospitals < 1:
-        raise InputError(f"synthetic_ct: hospitals is {hospitals}; give 1 or more")
-    if channels not in (1, 3):
-        raise InputError(f"synthetic_ct: channels is {channels}; give 1 (brain window) or 3 (all windows)")
-    if slices < 2 * hospitals:
-        raise InputError(
-            f"synthetic_ct: slices is {slices} for {hospitals} hospitals; "
-            f"give at least {2 * hospitals}, so that each has both classes"
-        )
-    draw = partial(draw_ct_patient, image_size=image_size, channels=channels, seed=seed)
-    members = []
-    for hospital in range(hospitals):
-        train = slices // hospitals + (hospital < slices % hospitals)
-        patients = ct_patients(hospital, train=train, seed=seed)
-        members.append(draw_hospital(f"hospital-{hospital + 1:02d}", patients, draw))
-    return Cohort("synthetic-ct", tuple(members))
-
-
-def ct_patients(hospital: int, *, train: int, seed: int) -> list[Patient]:
-    """One hospital's patients, part by part, with about as many slices of either class in every part."""
-    patients = []
-    for part, wanted in enumerate(part_sizes(train, smallest=2).values()):
-        rng = random_stream(seed, STREAM, hospital, 0, part)
-        first_bleeds = bool(rng.random() < 0.5)
-        done, bleeds, turn = 0, 0.0, 0
-        while done < wanted:
-            # Half the part at most, so that even the smallest part has a patient of either kind.
-            count = int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1))
-            count = min(count, wanted - done, max(1, wanted // 2))
-            bleeding = first_bleeds if turn == 0 else bleeds * 2 < done
-            patients.append(Patient(hospital, len(PARTS) * turn + part, count, bleeding))
-            done, turn = done + count, turn + 1
-            bleeds += count * (1 - SHARE_WITHOUT_BLEED) if bleeding else 0
-    return patients
+        return images, labels
 
 
 def draw_ct_patient(
     patient: Patient, *, image_size: int, channels: int, seed: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """One patient's images (slices, channels, size, size) and labels."""
-    images, labels, _ = draw_ct_with_bleed(patient, image_size=image_size, channels=channels, seed=seed)
-    return images, labels
-
-
-def draw_ct_with_bleed(
-    patient: Patient, *, image_size: int, channels: int, seed: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], Array]:
-    """The same, and how much of each pixel the bleed covers: (slices, size, size)."""
+    """Draws one patient.
+
+    Args:
+        patient: whose scanner and anatomy follow from its hospital, its number and the seed.
+        image_size: width and height in pixels.
+        channels: 3 for the brain, subdural and bone windows; 1 for the brain window only.
+        seed: same seed, same images.
+
+    Returns:
+        Images (slices, channels, size, size); labels (slices,), 1 with a bleed and 0 without; and how much of
+        each pixel the bleed covers, (slices, size, size).
+    """
     scanner = _scanner(patient.hospital, seed)
     rng = random_stream(seed, STREAM, patient.hospital, 1, patient.number)
     head = draw_head(rng, patient.slices, image_size, scanner)

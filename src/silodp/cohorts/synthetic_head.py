@@ -6,17 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silodp.cohorts.synthetic import (
-    Array,
-    column,
-    ellipse,
-    grid,
-    inside,
-    paint,
-    smooth_noise,
-    turned,
-    wobble,
-)
+from silodp.cohorts.synthetic import Array, column, ellipse, grid, inside, paint, smooth_noise, turned, wobble
 
 # Hounsfield-like units.
 AIR, FAT, SKIN, CSF, WHITE, GREY, FALX, BONE = -1000.0, -25.0, 45.0, 6.0, 26.0, 38.0, 52.0, 1200.0

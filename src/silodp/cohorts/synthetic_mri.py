@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,10 @@ from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.kinds import SyntheticCohort
 from silodp.cohorts.synthetic import (
     Array,
+    Drawing,
     Patient,
     blur,
-    check_arguments,
     column,
-    draw_hospital,
     ellipse,
     grain,
     grid,
@@ -31,9 +29,6 @@ from silodp.cohorts.synthetic import (
     wobble,
 )
 from silodp.errors import InputError
-
-if TYPE_CHECKING:
-    from silodp.cohorts.cohort import Cohort
 
 STREAM = 2  # keeps these random streams apart from the CT ones
 SLICES_A_PATIENT = (4, 10)
@@ -58,7 +53,6 @@ class Site:
         zoom: how large the pelvis appears.
     """
 
-    name: str
     weight: int
     gamma: float
     noise: float
@@ -70,14 +64,12 @@ class Site:
 
 
 SITES = (
-    Site("hospital-01", 457, gamma=1.0, noise=0.04, blur=0.012, bias=0.15, offset=0.00, coil=0.0, zoom=1.10),
-    Site("hospital-02", 285, gamma=0.75, noise=0.03, blur=0.020, bias=0.10, offset=0.03, coil=0.0, zoom=0.90),
-    Site("hospital-03", 333, gamma=1.15, noise=0.04, blur=0.010, bias=0.20, offset=0.00, coil=0.0, zoom=1.00),
-    Site("hospital-04", 290, gamma=1.0, noise=0.055, blur=0.016, bias=0.30, offset=0.00, coil=1.0, zoom=1.15),
-    Site("hospital-05", 467, gamma=1.3, noise=0.04, blur=0.022, bias=0.25, offset=0.05, coil=0.5, zoom=0.95),
-    Site(
-        "hospital-06", 976, gamma=0.85, noise=0.035, blur=0.012, bias=0.12, offset=0.02, coil=0.0, zoom=1.05
-    ),
+    Site(457, gamma=1.0, noise=0.04, blur=0.012, bias=0.15, offset=0.00, coil=0.0, zoom=1.10),
+    Site(285, gamma=0.75, noise=0.03, blur=0.020, bias=0.10, offset=0.03, coil=0.0, zoom=0.90),
+    Site(333, gamma=1.15, noise=0.04, blur=0.010, bias=0.20, offset=0.00, coil=0.0, zoom=1.00),
+    Site(290, gamma=1.0, noise=0.055, blur=0.016, bias=0.30, offset=0.00, coil=1.0, zoom=1.15),
+    Site(467, gamma=1.3, noise=0.04, blur=0.022, bias=0.25, offset=0.05, coil=0.5, zoom=0.95),
+    Site(976, gamma=0.85, noise=0.035, blur=0.012, bias=0.12, offset=0.02, coil=0.0, zoom=1.05),
 )
 
 
@@ -100,62 +92,38 @@ class SyntheticMri(SyntheticCohort):
     task: ClassVar[str | None] = "segmentation"
     kind: Literal["synthetic-mri"] = "synthetic-mri"
 
-    def draw(self) -> Cohort:
-        return synthetic_mri(
-            hospitals=self.hospitals, slices=self.slices, image_size=self.image_size, seed=self.seed
-        )
+    def train_sizes(self) -> list[int]:
+        """In proportion to the weights; fewer hospitals leave each one's share of `slices` as it is."""
+        if self.hospitals > len(SITES):
+            raise InputError(
+                f"cohort.hospitals = {self.hospitals} with cohort.kind = {self.kind}: give 1 to {len(SITES)}"
+            )
+        weights = [site.weight for site in SITES]
+        edges = np.rint(np.cumsum([0, *weights]) * (self.slices / sum(weights))).astype(int)
+        sizes: list[int] = np.diff(edges).tolist()
+        if min(sizes) < 1:
+            raise InputError(
+                f"cohort.slices = {self.slices}: it leaves one of the {len(SITES)} sites without any; "
+                f"give at least {2 * len(SITES)}"
+            )
+        return sizes[: self.hospitals]
 
+    def patients(self, hospital: int, train: int) -> list[Patient]:
+        """One hospital's patients, part by part; the last one of a part has what slices are left."""
+        patients = []
+        for part, wanted in enumerate(part_sizes(train, smallest=1)):
+            rng = random_stream(self.seed, STREAM, hospital, 0, part)
+            turn = 0
+            # A twelfth of the training slices at most: a small hospital has patients enough to be split.
+            most = max(2, wanted // 12) if PARTS[part] == "train" else wanted
+            while wanted > 0:
+                count = min(int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1)), wanted, most)
+                patients.append(Patient(hospital, len(PARTS) * turn + part, count))
+                wanted, turn = wanted - count, turn + 1
+        return patients
 
-def synthetic_mri(*, hospitals: int = 6, slices: int = 480, image_size: int = 64, seed: int = 0) -> Cohort:
-    """Up to six sites with pelvic MRI slices and masks of the whole gland.
-
-    Args:
-        hospitals: how many sites, the first ones of `SITES`.
-        slices: training slices over all six sites; fewer hospitals leave each one's share as it is.
-            Validation and test have a third of that each.
-        image_size: width and height in pixels.
-        seed: same seed, same cohort.
-    """
-    from silodp.cohorts.cohort import Cohort
-
-    check_arguments("synthetic_mri", image_size=image_size, seed=seed)
-    if not 1 <= hospitals <= len(SITES):
-        raise InputError(f"synthetic_mri: hospitals is {hospitals}; give 1 to {len(SITES)}")
-    sizes = train_sizes(slices)
-    if min(sizes) < 1:
-        raise InputError(
-            f"synthetic_mri: slices is {slices}, which leaves a site without any; "
-            f"give at least {2 * len(SITES)}"
-        )
-    draw = partial(draw_mri_patient, image_size=image_size, seed=seed)
-    members = [
-        draw_hospital(site.name, mri_patients(number, train=size, seed=seed), draw)
-        for number, (site, size) in enumerate(zip(SITES, sizes, strict=True))
-        if number < hospitals
-    ]
-    return Cohort("synthetic-mri", tuple(members))
-
-
-def train_sizes(slices: int) -> list[int]:
-    """Training slices of every site, in proportion to the weights and adding up to `slices`."""
-    total = sum(site.weight for site in SITES)
-    edges = np.rint(np.cumsum([0] + [site.weight for site in SITES]) * (slices / total)).astype(int)
-    return [int(size) for size in np.diff(edges)]
-
-
-def mri_patients(hospital: int, *, train: int, seed: int) -> list[Patient]:
-    """One hospital's patients, part by part; the last one of a part has what slices are left."""
-    patients = []
-    for part, wanted in enumerate(part_sizes(train, smallest=1).values()):
-        rng = random_stream(seed, STREAM, hospital, 0, part)
-        turn = 0
-        # A twelfth of the training slices at most, so that a small hospital has patients enough to be split.
-        most = max(2, wanted // 12) if PARTS[part] == "train" else wanted
-        while wanted > 0:
-            count = min(int(rng.integers(SLICES_A_PATIENT[0], SLICES_A_PATIENT[1] + 1)), wanted, most)
-            patients.append(Patient(hospital, len(PARTS) * turn + part, count))
-            wanted, turn = wanted - count, turn + 1
-    return patients
+    def draw_patient(self, patient: Patient) -> Drawing:
+        return draw_mri_patient(patient, image_size=self.image_size, seed=self.seed)
 
 
 def draw_mri_patient(

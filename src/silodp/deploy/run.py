@@ -23,7 +23,7 @@ from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.facts import HospitalFacts
 from silodp.federation import build_federation
-from silodp.files import private_folder, read_plain, to_json, write_atomically
+from silodp.files import private_folder, read_plain, write_atomically, write_json
 from silodp.privacy.accountants import hospital_epsilon
 from silodp.runs.build import OnTrial, derive, device_named, rehearsed, with_origin
 from silodp.runs.folder import RunFolder, read_experiment
@@ -67,7 +67,7 @@ def run_deployed(
             place = path / "deployment"
             private_folder(place)
             write_atomically(place / "noise-secret", secret)
-            write_atomically(place / "signatures.json", (to_json(signatures, indent=1) + "\n").encode())
+            write_json(place / "signatures.json", signatures, indent=1)
             write_atomically(place / "agreement.json", agreement.to_bytes())
 
         parts = _parts(public, engine, secret)
@@ -196,7 +196,7 @@ def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
     )
-    return ServerParts(public, engine, federation)
+    return ServerParts(**vars(public), engine=engine, federation=federation)
 
 
 def _finish(engine: RemoteEngine, folder: Path) -> None:

@@ -19,7 +19,7 @@ from silodp.deploy.config import read_site
 from silodp.errors import InputError, printable
 from silodp.experiment import Experiment
 from silodp.files import as_record, is_held, parse_json, read_json, read_text
-from silodp.privacy.accountants import figure
+from silodp.privacy.accountants import epsilon_bound
 from silodp.privacy.adversaries import against
 from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.ledger import read_ledger
@@ -203,7 +203,7 @@ def epsilon_by_adversary(events: tuple[Event, ...], delta: float, shares: int) -
 @lru_cache(maxsize=64)
 def epsilon_of(events: tuple[Event, ...], delta: float, unit: Unit, neighbours: Neighbours) -> float | None:
     """ε of releases; None: no guarantee."""
-    return finite(figure(events, delta, unit, neighbours).epsilon) if events else 0.0
+    return finite(epsilon_bound(events, delta, unit, neighbours).epsilon) if events else 0.0
 
 
 def finite(value: float) -> float | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from silodp.errors import InputError
-from silodp.files import refuse_filled, replacing, to_json, write_atomically
+from silodp.files import refuse_filled, replacing, write_atomically, write_json
 from silodp.inference.predictor import Predictor, output_count
 from silodp.models.kinds import OwnNetwork
 from silodp.runs.folder import RunFolder
@@ -116,10 +116,8 @@ def _monai(predictor: Predictor, run: Path, out: Path) -> str:
     }
     for folder in ("configs", "models", "docs"):
         (out / folder).mkdir(parents=True)
-    write_atomically(
-        out / "configs/metadata.json", (to_json(_metadata(predictor, run), indent=1) + "\n").encode()
-    )
-    write_atomically(out / "configs/inference.json", (to_json(inference, indent=1) + "\n").encode())
+    write_json(out / "configs/metadata.json", _metadata(predictor, run), indent=1)
+    write_json(out / "configs/inference.json", inference, indent=1)
     _torch(predictor, run, out / "models/model.pt")
     card = run / "MODEL_CARD.md"
     write_atomically(out / "docs/README.md", card.read_bytes() if card.is_file() else b"")

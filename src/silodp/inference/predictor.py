@@ -19,13 +19,11 @@ from silodp.cohorts.shaping import prepare, seen_part
 from silodp.cohorts.sources.folder import Folder
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
-from silodp.runs.build import device_named
+from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, network_for
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.schema import CohortFile
-from silodp.tasks import task_named
 
 AT_ONCE = 256  # images in a chunk
 MODELS = {"last": "model.safetensors", "best": "model-best.safetensors"}
@@ -179,13 +177,10 @@ def load(
     outputs = output_count(facts["target"], facts["classes"])
     network = model if model is not None else network_for(experiment, facts["channels"], outputs)
     load_values(network, folder / MODELS[which])
-    trainer = LocalTrainer(
-        FlatModel(network, device_named(device)), task_named(experiment.task), experiment.local, None,
-        experiment.evaluation,
-    )  # fmt: skip
     summary = RunFolder(folder).summary()
     round_ = summary["test"][which]["round"] if summary else experiment.rounds
     classes = list(map(str, facts["classes"]))
+    trainer = trainer_outside(network, experiment, device)
     return Predictor(trainer, preparation_of(experiment, facts), classes, experiment, round_)
 
 

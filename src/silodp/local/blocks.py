@@ -12,7 +12,10 @@ BLOCK = 2**16
 
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yields views of corresponding blocks of (d,) vectors; on a GPU the whole vectors at once."""
+    """Yields views of corresponding blocks of (d,) vectors; on a GPU the whole vectors at once.
+
+    The vectors may have different dtypes, and lie on one device. Writing to a view writes to its vector.
+    """
     if vectors[0].device.type != "cpu":
         yield vectors
         return

@@ -54,6 +54,10 @@ class Captured:
         self._pool = torch.cuda.graph_pool_handle()
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Yields outcomes in the order of the jobs, of which it takes as many together as there are lanes.
+
+        Each outcome's values are its lane's own parameters, until the next group begins.
+        """
         for _, alike in groupby(jobs, _batch_sizes):
             while group := list(islice(alike, self._most)):
                 steps = self._recorded(group)
@@ -65,6 +69,7 @@ class Captured:
                     yield Outcome(lane.trainer.model.values, lane.total / len(steps))
 
     def _train(self, group: list[Job], steps: list[_Step]) -> None:
+        """Trains a group, one job a lane; the CPU enqueues copies and replays, and waits for nothing."""
         lanes = self._lanes[: len(group)]
         for lane, job in zip(lanes, group, strict=True):
             lane.begin(job)
@@ -86,7 +91,17 @@ class Captured:
         return None if None in steps else steps  # type: ignore[return-value]
 
     def _record(self, width: int, size: int, moves: bool, like: Examples) -> _Step | None:
-        """Records the step of `width` lanes on batches of `size`; overwrites what the lanes hold."""
+        """Records the step of `width` lanes on batches of `size`; overwrites what the lanes hold.
+
+        Args:
+            width: number of lanes.
+            size: images in a batch.
+            moves: whether there is augmentation.
+            like: some images and targets, for their shapes and dtypes.
+
+        Returns:
+            None where the network branches on values, draws random numbers, or memory is short.
+        """
         while len(self._lanes) < width:
             model = FlatModel(copy.deepcopy(self._trainer.model.module), self._trainer.device)
             self._lanes.append(_Lane(replace(self._trainer, model=model)))
@@ -119,7 +134,10 @@ class Captured:
 
 
 class _Lane:
-    """Resident memory of one intermediary: network, optimizer state, and the sum of its losses."""
+    """Resident memory of one intermediary: network, optimizer state, and the sum of its losses.
+
+    A graph replays on the addresses that it was recorded with, so a job's θ and state are copied in and out.
+    """
 
     def __init__(self, trainer: LocalTrainer) -> None:
         self.trainer = trainer
@@ -128,6 +146,7 @@ class _Lane:
         self.stream = _stream()
 
     def begin(self, job: Job) -> None:
+        """Copies in θ, and the job's optimizer state or zeros."""
         self.trainer.begin(job)
         self.trainer.working_state()
         self.total.zero_()
@@ -135,9 +154,11 @@ class _Lane:
             _copy(job.state, self.state)
 
     def step(self, batch: _Batch) -> None:
+        """One local step, which adds to the sum of losses."""
         self.total += self.trainer.step(batch.examples, batch.moves, self.state)
 
     def end(self, job: Job) -> None:
+        """Copies the optimizer's state out, into the job's own tensors; θ stays in the lane."""
         if job.state is not None:
             _copy(self.state, job.state)
 
@@ -151,11 +172,13 @@ class _Batch:
 
     @classmethod
     def empty(cls, size: int, like: Examples, moves: bool) -> _Batch:
+        """Zeros for `size` images and targets of the shapes and dtypes of `like`."""
         images = like.images.new_zeros(size, *like.images.shape[1:])
         targets = like.targets.new_zeros(size, *like.targets.shape[1:])
         return cls(Examples(images, targets), torch.zeros(size, 4, device=images.device) if moves else None)
 
     def fill(self, job: Job, step: int) -> None:
+        """Copies the job's batch and augmentation of this step in, on the current stream."""
         places = job.batches[step]
         torch.index_select(job.examples.images, 0, places, out=self.examples.images)
         torch.index_select(job.examples.targets, 0, places, out=self.examples.targets)
@@ -172,6 +195,7 @@ class _Step:
 
 
 def _step_in_parallel(lanes: list[_Lane], batches: list[_Batch]) -> None:
+    """One step of every lane, each on its own stream: after the current one's work, and before its next."""
     here = torch.cuda.current_stream()
     for lane, batch in zip(lanes, batches, strict=True):
         lane.trainer.model.module.train()
@@ -189,13 +213,16 @@ def _restore_generator() -> None:
 
 
 def _stream() -> torch.cuda.Stream:
+    """A new stream on the current GPU; PyTorch's constructor has no types."""
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 def _batch_sizes(job: Job) -> tuple[int, ...]:
+    """What jobs must have in common to run in parallel: each size of a batch has a graph of its own."""
     return tuple(map(len, job.batches))
 
 
 def _copy(source: dict[str, Tensor], into: dict[str, Tensor]) -> None:
+    """Overwrites the tensors of `into` with those of the same names; their addresses stay."""
     for name, tensor in into.items():
         tensor.copy_(source[name])

@@ -1,4 +1,7 @@
-"""Scaling an update to the clip bound."""
+"""Scaling an update to the clip bound: the Δ / max(‖Δ‖/C, 1) of Eq. 1, as a factor times the update.
+
+Guarantee: what is added to a sum has norm C at most, rounding in single precision included.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ def executor_named(name: str, trainer: LocalTrainer, examples: Examples) -> Exec
             small and the network allows it, else sequential.
         trainer: that it will use.
         examples: some training images on the trainer's device; only shapes and dtypes matter.
+
+    Raises:
+        InputError: the named executor cannot train this network on this device; auto never fails.
     """
     on_gpu, private_steps = trainer.device.type == "cuda", trainer.sample_level is not None
     if name == "captured" or (name == "auto" and on_gpu and not private_steps):

@@ -56,6 +56,7 @@ class InPasses(torch.autograd.Function):
     def forward(
         ctx: Any, images: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> Tensor:
+        """The images times a factor plus a summand; moments, (n, groups, 1), are kept for the way back."""
         exact = torch.promote_types(images.dtype, torch.float32)
         lengths = torch.linalg.vector_norm(images, dim=(2, 3), dtype=exact)
         sums = torch.stack([images.sum((2, 3), dtype=exact), lengths.square_()])
@@ -69,6 +70,9 @@ class InPasses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """With x̂ the normalised images and g the gradient times the scale, that of an image is
+        (g − mean(g) − x̂·mean(g·x̂))/std, means over its group: a factor for g, one for the image, a summand.
+        """
         images, mean, inverse, weight = ctx.saved_tensors
         for_images, _, for_weight, for_bias, _ = ctx.needs_input_grad
         shape = (2, len(images), mean.shape[1], -1)

@@ -73,6 +73,7 @@ class Sequential:
     trainer: LocalTrainer
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Yields outcomes, all in `trainer.model.values`; a job that raises has NaN there, and its error."""
         for job in jobs:
             values = self.trainer.model.values
             try:

@@ -48,6 +48,11 @@ class FlatModel:
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
+        """Takes over a module, in place: its parameters are moved into vectors on `device`.
+
+        Raises:
+            InputError: it has buffers, integer parameters, or nothing to train.
+        """
         refuse_unprotectable(module)
         self.module = module.float().to(device)
         self.trainable = [p for p in module.parameters() if p.requires_grad]
@@ -56,7 +61,8 @@ class FlatModel:
         self.gradient_views = list(_pieces(self.gradients, self.trainable))
         for parameter, gradient in zip(self.trainable, self.gradient_views, strict=True):
             parameter.grad = gradient
-        self._frozen = _flattened([p for p in module.parameters() if not p.requires_grad], device)
+        self._frozen_parameters = [p for p in module.parameters() if not p.requires_grad]
+        self._frozen = _flattened(self._frozen_parameters, device)
         self._frozen_start = self._frozen.clone()
 
     def __len__(self) -> int:
@@ -76,16 +82,19 @@ class FlatModel:
         self.restore_frozen()
 
     def restore_frozen(self) -> None:
+        """Gives the frozen parameters their initial values again, in place."""
         self._frozen.copy_(self._frozen_start)
 
     def named_tensors(self, values: Tensor) -> dict[str, Tensor]:
         """(d,) `values` as named tensors of the model's shapes, for files: copies, on the CPU."""
-        named = dict(self.module.named_parameters())
-        trainable = {name: p for name, p in named.items() if p.requires_grad}
-        frozen = {name: p for name, p in named.items() if not p.requires_grad}
-        found = dict(zip(trainable, _pieces(values, list(trainable.values())), strict=True))
-        found |= dict(zip(frozen, _pieces(self._frozen_start, list(frozen.values())), strict=True))
-        return {name: found[name].contiguous().cpu().clone() for name in named}
+        trained, frozen = (
+            _pieces(values, self.trainable),
+            _pieces(self._frozen_start, self._frozen_parameters),
+        )
+        return {
+            name: next(trained if parameter.requires_grad else frozen).contiguous().cpu().clone()
+            for name, parameter in self.module.named_parameters()
+        }
 
 
 def _flattened(parameters: Sequence[nn.Parameter], device: torch.device) -> Tensor:
@@ -111,7 +120,10 @@ class Snapshot:
         self._before = _held(module)
 
     def changed(self) -> str | None:
-        """The name of a value that has changed; None where none has."""
+        """The name of a value that has changed, such as "down.0.running_mean"; None where none has.
+
+        Tensors, arrays, numbers and collections of them are compared by value, other objects by identity.
+        """
         after = _held(self._module)
         names = (
             name for name in {**self._before, **after} if not _same(self._before.get(name), after.get(name))
@@ -120,6 +132,7 @@ class Snapshot:
 
 
 def _held(module: nn.Module) -> dict[str, Any]:
+    """Copies of a module's parameters and of its layers' own attributes, by name."""
     held: dict[str, Any] = {name: p.detach().clone() for name, p in module.named_parameters()}
     for place, layer in module.named_modules():
         for name, value in vars(layer).items():
@@ -146,6 +159,7 @@ def _copied(value: Any) -> Any:
 
 
 def _same(before: Any, after: Any) -> bool:
+    """Whether a copy from `_copied` still has the values of what was copied; NaN equals NaN."""
     if isinstance(before, Tensor) and isinstance(after, Tensor):
         return before.shape == after.shape and bool(
             ((before == after) | (before.isnan() & after.isnan())).all()
@@ -164,7 +178,8 @@ def _same(before: Any, after: Any) -> bool:
 def shaped(part: Tensor, shape: torch.Size) -> Tensor:
     """Views (…, n) pieces of flat vectors as (…, *shape).
 
-    Weights of four dimensions are stored channels-last, which convolutions prefer.
+    Weights of four dimensions are stored channels-last, which convolutions prefer. Writing to the result
+    writes to the vector.
     """
     if len(shape) != 4:
         return part.view(*part.shape[:-1], *shape)

@@ -54,10 +54,12 @@ def recorded(function: Function, given: Sequence[Tensor], resident: Tensor) -> F
 
 
 class _CannotBeRecordedError(Exception):
-    pass
+    """Why a function is called as it is; only ever logged."""
 
 
 class _Call(NamedTuple):
+    """An operator of PyTorch's, what it was given, and what it returned: a tensor, or a list of them."""
+
     operator: Any
     given: tuple[Any, ...]
     named: dict[str, Any]
@@ -86,12 +88,24 @@ class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _graph(
     calls: Sequence[_Call], given: Sequence[Tensor], found: Sequence[Tensor], resident: Tensor
 ) -> Function:
-    """The calls as a function, without those that change nothing and those whose results nobody uses."""
+    """The calls as a function, without those that change nothing and those whose results nobody uses.
+
+    A tensor is known by its address, shape and strides. Memory is of three kinds: that of `given`, which lies
+    elsewhere at the next call; what the calls allocate, which they allocate anew; and all other, which was
+    there before and is held by the graph.
+
+    Args:
+        calls: in order, backward pass included.
+        given: what the function was called with.
+        found: what it returned.
+        resident: of what was there before, memory whose values change between calls.
+    """
     graph, root = fx.Graph(), nn.Module()
     nodes = {_view(one): graph.placeholder(f"given_{number}") for number, one in enumerate(given)}
     changing, lasting = set(map(_place, given)), {_place(resident)}  # memory that lies elsewhere next time
 
     def node_of(value: Any) -> Any:
+        """The graph's node for a tensor; lists of them by their parts, and other arguments as they are."""
         if isinstance(value, list | tuple):
             return type(value)(map(node_of, value))
         if not isinstance(value, Tensor):
@@ -169,13 +183,14 @@ def _users(node: fx.Node) -> list[fx.Node]:
 
 
 def _are_tensors(results: Any) -> bool:
+    """Whether an operator returned tensors only: a number that it read off one would be a look at values."""
     return isinstance(results, list | tuple) and all(
         one is None or isinstance(one, Tensor) or _are_tensors(one) for one in results
     )
 
 
 def _place(tensor: Tensor) -> int:
-    """Of its memory."""
+    """The address of its memory, which its views share."""
     return tensor.untyped_storage().data_ptr()
 
 

@@ -73,11 +73,13 @@ class SampleLevel:
         steps = itertools.count()
 
         def attempt(images: Tensor, targets: Tensor) -> Tensor:
+            """The (n,) losses; leaves each image's gradient in `grad_sample` of the parameters."""
             losses = image_losses(wrapped(images).float(), targets)
             _backward(losses.sum())
             return losses.detach()
 
         def works(image: Tensor, target: Tensor) -> bool:
+            """Whether the network takes this image alone, (c, h, w) with its target."""
             try:
                 with torch.no_grad():
                     image_losses(model.module(image[None]).float(), target[None])
@@ -86,6 +88,7 @@ class SampleLevel:
             return True
 
         def fill(images: Tensor, targets: Tensor) -> Tensor:
+            """One step's noisy mean gradient, over all n images even where some do not count."""
             optimizer.zero_grad()
             optimizer.expected_batch_size = len(images)  # public: sizes are, and each epoch takes every image
             optimizer.noise = seeded_noise(seed, next(steps)) if self.reproducible else system_noise
@@ -118,6 +121,8 @@ def _convolution_gradients(
 
 
 class _ImageGradients(GradSampleModule):  # type: ignore[misc]
+    """Opacus' wrapper, whose hooks leave gradients image by image, with convolutions as above."""
+
     GRAD_SAMPLERS = GradSampleModule.GRAD_SAMPLERS | {nn.Conv2d: _convolution_gradients}
 
 
@@ -131,6 +136,7 @@ class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
     noise: NoiseSource
 
     def clip_and_accumulate(self) -> None:
+        """Leaves Σ_i g_i·min(1, c/‖g_i‖) in `summed_grad`, with the norm over all parameters together."""
         norms = torch.stack(
             [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64) for g in self.grad_samples]
         ).norm(dim=0)
@@ -149,7 +155,10 @@ class _NoisyGradient(DPOptimizer):  # type: ignore[misc]
             parameter.grad /= self.expected_batch_size
 
     def add_noise(self) -> None:
-        """Writes the noisy sum into `grad`, which is a view of the flat gradients."""
+        """Writes the noisy sum into `grad`, which is a view of the flat gradients.
+
+        The sensitivity counts single-precision rounding in a sum of as many images as the batch has.
+        """
         total = torch.cat([parameter.summed_grad.flatten() for parameter in self.params])
         if self.noise_multiplier:
             unit = spacing(self.max_grad_norm, len(total))
@@ -252,12 +261,14 @@ def _clean(wrapped: _ImageGradients) -> None:
 
 
 def _forget(module: nn.Module) -> None:
+    """Removes what a step that ended early leaves on layers and parameters, where the next would find it."""
     for part in (*module.modules(), *module.parameters()):
         for left in ("activations", "max_batch_len", "summed_grad"):
             part.__dict__.pop(left, None)
 
 
 def _backward(loss: Tensor) -> None:
+    """`loss.backward()` without a warning that means nothing here."""
     with warnings.catch_warnings():
         # Images need no gradient, and PyTorch warns of Opacus' hooks on a first layer whose input has none.
         warnings.filterwarnings("ignore", "Full backward hook", UserWarning)

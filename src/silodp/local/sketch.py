@@ -19,17 +19,21 @@ BUCKETS = 2**13
 
 @lru_cache(maxsize=1)
 def signs(size: int, device: torch.device) -> Tensor:
-    """(size,) float32 fixed random signs, which hospitals and server share."""
+    """(size,) float32 fixed random signs on `device`, the same for every hospital and the server.
+
+    Whoever asks shares one tensor; do not change it.
+    """
     return torch.empty(size, device=device).bernoulli_(generator=generator(device, 0, "sketch")) * 2 - 1
 
 
-def sketch(vector: Tensor, signs: Tensor) -> Tensor:
-    """(…, k) float32 sums of signed coordinates of (…, d) vectors; (…, d) where d < k."""
-    whole = len(signs) // BUCKETS * BUCKETS
-    rest = vector[..., whole:] * signs[whole:]
+def sketch(vector: Tensor) -> Tensor:
+    """(…, k) float32 sums of signed coordinates of (…, d) vectors, k = `BUCKETS`; (…, d) where d < k."""
+    fixed = signs(vector.shape[-1], vector.device)
+    whole = len(fixed) // BUCKETS * BUCKETS
+    rest = vector[..., whole:] * fixed[whole:]
     if not whole:
         return rest
-    sums = (vector[..., :whole] * signs[:whole]).view(*vector.shape[:-1], -1, BUCKETS).sum(-2)
+    sums = (vector[..., :whole] * fixed[:whole]).view(*vector.shape[:-1], -1, BUCKETS).sum(-2)
     sums[..., : rest.shape[-1]] += rest
     return sums
 

@@ -1,4 +1,8 @@
-"""Splitting a hospital's images into v disjoint intermediaries, and the largest v that they allow."""
+"""Splitting a hospital's images into v disjoint intermediaries, and the largest v that they allow.
+
+The paper's D_i = ⊔_j D_ij: what ε for an intermediary speaks of is one D_ij, so the parts must be disjoint,
+and of whole patients where those are known.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,11 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts.cohort import Examples
-from silodp.local.augmentation import move
 from silodp.local.jobs import Job, Outcome, Sequential, draw_job
 from silodp.local.parameters import shaped
 from silodp.local.recorded import Function, recorded
 from silodp.local.stacked_layers import ByChannels
-from silodp.local.trainer import LocalTrainer, network_input
+from silodp.local.trainer import LocalTrainer, network_batch
 
 WIDTH = 16
 """Intermediaries in one step. With more, activations fall out of the cache and it is slower."""
@@ -46,6 +45,7 @@ class Stacked:
         self._lanes: dict[int, _Lanes] = {}
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Yields outcomes in the order of the jobs, (k, d) for k ≤ `WIDTH` that were stacked."""
         for form, alike in groupby(jobs, _form):
             while group := list(islice(alike, WIDTH)):
                 if form is None or len(group) == 1:
@@ -54,6 +54,10 @@ class Stacked:
                     yield from self._together(group)
 
     def _together(self, group: list[Job]) -> Iterator[Outcome]:
+        """Yields the one outcome of a group, or each job's own where the group fails.
+
+        A group that fails has changed no state, so its jobs can be run again.
+        """
         try:
             values, losses = self.train(group)
         except Exception:  # one of them failed, or memory was short: train each by itself
@@ -93,6 +97,10 @@ class Stacked:
         return lanes.rows(lanes.values), total / len(first.batches)
 
     def _step(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> Tensor:
+        """Takes one step in every lane, changing the lanes in place; returns the (W,) losses before it.
+
+        The forward and backward pass are recorded when a batch of this form comes for the first time.
+        """
         form = images.shape, targets.shape, targets.dtype
         if form not in lanes.differentiated:
             function = partial(self._differentiated, lanes)
@@ -103,7 +111,13 @@ class Stacked:
         return losses
 
     def _differentiated(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """(W,) losses, and the gradient of each stacked parameter."""
+        """(W,) losses, and the gradient of each stacked parameter, (W, …) each; leaves the lanes as they are.
+
+        Args:
+            lanes: whose parameters the network takes in place of its own.
+            images: (W, n, c, h, w).
+            targets: (W, n, …).
+        """
         module, task = self._trainer.model.module, self._trainer.task
 
         def loss(parameters: dict[str, Tensor], images: Tensor, targets: Tensor) -> Tensor:
@@ -174,12 +188,9 @@ def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
         every = [group[0].examples[torch.cat([job.batches[step] for job in group])]]
     else:
         every = [job.examples[job.batches[step]] for job in group]
-    images = network_input(torch.cat([one.images for one in every]))
-    targets = torch.cat([one.targets for one in every])
-    if group[0].moves:
-        masks = targets.float() if targets.ndim == 4 else None
-        images, moved = move(images, masks, torch.cat([job.moves[step] for job in group]))
-        targets = targets if moved is None else moved
+    images, targets = torch.cat([one.images for one in every]), torch.cat([one.targets for one in every])
+    moves = torch.cat([job.moves[step] for job in group]) if group[0].moves else None
+    images, targets = network_batch(images, targets, moves)
     images = images.reshape(len(group), -1, *images.shape[1:]).permute(1, 3, 4, 0, 2).contiguous()
     return images.permute(3, 0, 4, 1, 2), targets.reshape(len(group), -1, *targets.shape[1:])
 

@@ -1,4 +1,9 @@
-"""Layers of W stacked networks as one call each, with the lanes folded into the channels."""
+"""Layers of W stacked networks as one call each, with the lanes folded into the channels.
+
+`torch.vmap` maps a network over W lanes, each with a batch (n, c, h, w) and weights of its own. As images
+(n, W·c, h, w), a convolution, GroupNorm or pooling of all lanes is PyTorch's own on W times as many groups or
+channels. Only calls that a rule `takes` come here; `torch.vmap` has its own way for the others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,14 @@ class ByChannels(TorchFunctionMode):
 
 
 class _Layer(torch.autograd.Function):
-    """A layer with its own batching rule; autograd differentiates the batched call."""
+    """A layer with its own batching rule; autograd differentiates the batched call.
+
+    A subclass's `vmap` gets W as `info.batch_size`; as `dims` each argument's dimension of lanes, None where
+    it has none; and the arguments, those by name as a dict. It returns the result and its dimension of lanes.
+
+    Attributes:
+        call: PyTorch's function, for a call outside of vmap.
+    """
 
     call: Any
 
@@ -66,6 +78,7 @@ class _Bias(torch.autograd.Function):
 
     @staticmethod
     def forward(images: Tensor, bias: Tensor) -> Tensor:
+        """The images (n, W·c, h, w) as they are."""
         return images.view_as(images)
 
     @staticmethod
@@ -74,6 +87,7 @@ class _Bias(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """The images' gradient as it is, and the bias' (W·c,)."""
         return gradient, gradient.sum((0, 2, 3))
 
 
@@ -84,6 +98,7 @@ class _Linear(_Layer):
 
     @staticmethod
     def takes(named: dict[str, Any], rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+        """Plain (n, i) rows with a bias, as a classifier's head has."""
         return rows.ndim == 2 and bias is not None and not named
 
     @staticmethod
@@ -121,6 +136,7 @@ class _CrossEntropy(_Layer):
 
     @staticmethod
     def takes(named: dict[str, Any], logits: Tensor, labels: Tensor, *rest: Any) -> bool:
+        """(n, classes) logits with (n,) labels, and no argument that changes what the loss is."""
         usual = all(value == _CROSS_ENTROPY.get(name) for name, value in named.items())
         return logits.ndim == 2 and labels.ndim == 1 and usual and not rest
 
@@ -133,7 +149,7 @@ class _CrossEntropy(_Layer):
 
 _IGNORED = -100
 _CROSS_ENTROPY = {"ignore_index": _IGNORED, "reduction": "mean", "label_smoothing": 0.0}
-"""The arguments' usual values that are not None."""
+"""The usual values of arguments that are not None; rows with the label `_IGNORED` do not count."""
 
 
 class _GroupNorm(_Layer):
@@ -177,7 +193,16 @@ def _joined(
     tensors: dict[str, int],
     width: int,
 ) -> dict[str, Any]:
-    """All arguments of a layer by name, with the lanes of tensors folded into a dimension of each."""
+    """All arguments of a layer by name, with the lanes of tensors folded into a dimension of each.
+
+    Args:
+        names: of the positional arguments.
+        dims: of the lanes: those of the arguments by name as a dict, then the positional ones'.
+        named: arguments by name.
+        given: positional arguments; the last of `names` may be missing.
+        tensors: into which dimension to fold, by the name of an argument; one that is None stays away.
+        width: W.
+    """
     every = dict(zip(names, given, strict=False)) | named
     lanes = dict(zip(names, dims[1:], strict=False)) | dims[0]
     joined = {

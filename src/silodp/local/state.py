@@ -69,7 +69,10 @@ def hand_on(source: Path, last: int, folder: Path, round_: int) -> None:
     """Copies the states that `source` has after round `last` to `folder`, as those after `round_`.
 
     Args:
-        last: 0 for a hospital without states.
+        source: a hospital's folder.
+        last: a round that it has; 0 for a hospital without states.
+        folder: the hospital's folder elsewhere, which is created.
+        round_: the round that the server has reached.
     """
     states = read_tensors(source / f"{last}.pt", torch.device("cpu")) if last else []
     save_states(folder, round_, states)
@@ -100,4 +103,5 @@ def _make_private(folder: Path) -> None:
 
 
 def _rounds(folder: Path) -> list[int]:
+    """The rounds after which states were saved, in no order."""
     return [int(path.stem) for path in folder.glob("*.pt") if path.stem.isdecimal()]

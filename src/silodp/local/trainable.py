@@ -1,4 +1,7 @@
-"""Choosing which parameters train: the others stay as they are, cost no privacy and do not travel."""
+"""Choosing which parameters train: the others stay as they are, cost no privacy and do not travel.
+
+The noise on a mean has norm z·C·√d/N, so fewer parameters, at the same C, are less noise.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,12 @@ def freeze_all_but(model: nn.Module, trainable: str) -> nn.Module:
     """Freezes, in place, every parameter that `trainable` does not name; frozen parameters stay frozen.
 
     Args:
+        model: changed in place, and returned.
         trainable: "all"; or words joined by +: "norm" for the scales and shifts of norm layers, "head" for
             the last layer with parameters, else a pattern of parameters' names as in a shell, such as "up.*".
+
+    Raises:
+        InputError: a word names no parameter.
     """
     if trainable == "all":
         return model
@@ -32,6 +39,7 @@ def freeze_all_but(model: nn.Module, trainable: str) -> nn.Module:
 
 
 def _named(model: nn.Module, names: list[str], word: str) -> set[str]:
+    """The parameters that a word means; the last layer is the last in the order of definition."""
     if word == "norm":
         layers = {place for place, layer in model.named_modules() if is_norm(layer)}
         return {name for name in names if name.rpartition(".")[0] in layers}
@@ -42,6 +50,7 @@ def _named(model: nn.Module, names: list[str], word: str) -> set[str]:
 
 
 def _nothing(model: nn.Module, word: str) -> str:
+    """What to say where a word means no parameter."""
     if word == "norm":
         return "no norm layer has a scale and a shift; set model.affine=true, or leave norm out"
     shown = ", ".join(list(dict(model.named_parameters()))[-6:])

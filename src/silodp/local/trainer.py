@@ -30,12 +30,35 @@ def network_input(images: Tensor) -> Tensor:
     return scaled.contiguous(memory_format=torch.channels_last)
 
 
+def network_batch(images: Tensor, targets: Tensor, moves: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Converts a batch to what the network and its loss take, augmented where there are `moves`.
+
+    Args:
+        images: (n, c, h, w).
+        targets: (n, m, h, w) masks, which move with their images and are then float32; or (n,) classes.
+        moves: (n, 4), see `draw_moves`.
+    """
+    images = network_input(images)
+    if moves is None:
+        return images, targets
+    images, masks = move(images, targets.float() if targets.ndim == 4 else None, moves)
+    return images, targets if masks is None else masks
+
+
 @dataclass
 class LocalTrainer:
     """Trains and evaluates on one device with one resident model.
 
     On a GPU it computes in bfloat16 where autocast allows; nothing waits for the device in a step. With
-    `sample_level` each step is DP-SGD, in single precision.
+    `sample_level` each step is DP-SGD, in single precision. Memory: the model's vectors and one optimizer
+    state, which every job overwrites.
+
+    Attributes:
+        model: the network and its flat vectors; they are where `device` says.
+        task: its loss and metrics.
+        settings: the local optimizer, and how long it runs on what batches.
+        sample_level: DP-SGD in place of plain gradients.
+        evaluation: what the network sees at a time when it predicts.
     """
 
     model: FlatModel
@@ -45,6 +68,7 @@ class LocalTrainer:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     def __post_init__(self) -> None:
+        """Allocates the resident optimizer state, and hooks GroupNorm where it would crash PyTorch."""
         self.device = self.model.values.device
         self._mixes: bool | None = None
         for layer in self.model.module.modules():
@@ -65,6 +89,8 @@ class LocalTrainer:
 
     def train(self, job: Job) -> Tensor:
         """Runs a job, changing its state in place; the result is left in `model.values`.
+
+        What is drawn on the way, dropout and the noise of DP-SGD, follows from the job's seed alone.
 
         Returns:
             () mean loss, on the device.
@@ -96,6 +122,7 @@ class LocalTrainer:
         torch.default_generator.manual_seed(seed)
 
     def _gradients(self, seed: int) -> AbstractContextManager[Fill]:
+        """Yields what computes a step's gradient: backpropagation, or DP-SGD with noise from `seed`."""
         if self.sample_level is None:
             return nullcontext(self._fill)
         return self.sample_level.gradients(self.model, self.task.image_losses, seed)
@@ -116,16 +143,12 @@ class LocalTrainer:
         Returns:
             () loss before the step, on the device.
         """
-        images, targets = network_input(batch.images), batch.targets
-        if moves is not None:
-            masks = targets.float() if targets.ndim == 4 else None
-            images, moved = move(images, masks, moves)
-            targets = targets if moved is None else moved
-        loss = (fill or self._fill)(images, targets)
+        loss = (fill or self._fill)(*network_batch(batch.images, batch.targets, moves))
         self.settings.step(self.model.values, self.model.gradients, state)
         return loss
 
     def _fill(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Backpropagation into `model.gradients`, overwriting them; returns the () loss."""
         loss = self.task.loss(self.forward(images), targets)
         # Faster than `backward`, which zeroes the gradients and then adds to each.
         found = torch.autograd.grad(loss, self.model.trainable, materialize_grads=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
 
     from silodp.models.kinds import ModelSettings
 
-__all__ = ["ModelSettings", "build_model"]
+__all__ = ["build_model"]
 
 
 def build_model(settings: ModelSettings, channels: int, outputs: int, seed: int) -> nn.Module:
@@ -21,12 +21,3 @@ def build_model(settings: ModelSettings, channels: int, outputs: int, seed: int)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "model"))
         return settings.make(channels, outputs)
-
-
-def __getattr__(name: str) -> Any:
-    """Imports `ModelSettings` on first use: networks alone need no pydantic."""
-    if name == "ModelSettings":
-        from silodp.models.kinds import ModelSettings
-
-        return ModelSettings
-    raise AttributeError(f"module 'silodp.models' has no attribute {name!r}")

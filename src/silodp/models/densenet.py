@@ -7,6 +7,7 @@ seconds.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -89,7 +90,4 @@ class DenseNet(nn.Module):
 
 
 def _named(**layers: nn.Module) -> nn.Sequential:
-    sequence = nn.Sequential()
-    for name, layer in layers.items():
-        sequence.add_module(name, layer)
-    return sequence
+    return nn.Sequential(OrderedDict(layers))

@@ -72,9 +72,11 @@ def _fingerprint(numbers: Tensor) -> bytes:
     return torch.stack(sums).cpu().numpy().tobytes()
 
 
-def noise_of(seed: int | None, number: int) -> NoiseSource:
-    """The source of a round's noise: the seed, or without one the operating system."""
-    return system_noise if seed is None else seeded_noise(seed, number)
+def noise_of(seed: int | None, number: int, secret: bytes | None = None) -> NoiseSource:
+    """The source of the noise of round `number`: a seed, else a secret, else the operating system."""
+    if seed is not None:
+        return seeded_noise(seed, number)
+    return system_noise if secret is None else keyed_noise(secret, number)
 
 
 def keyed_noise(secret: bytes, number: int) -> NoiseSource:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d
+
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.synthetic import random_stream
 from silodp.pretraining.kinds import Generated, draw_images, generated
-from silodp.pretraining.randomise import Style, randomise
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from silodp.cohorts.cohort import Cohort, Examples
+from silodp.pretraining.randomise import randomise
 
 STREAM = 5  # random stream, different from those of the generators
 BEYOND = 1.25  # factor by which the zoom may leave the range that starts are trained on
@@ -34,8 +33,6 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
     All hospitals share one contrast, zoom and habit of annotation, drawn from `seed` and partly beyond what
     starts are trained on, so that there is something to learn that is the same for all.
     """
-    from silodp.cohorts.cohort import Cohort, HospitalData
-
     kind = generated(name)
     patients = [[math.ceil(count / SCAN) for count in (size, FOR_TEST, FOR_TEST)] for size in sizes]
     images, masks = draw_images(
@@ -56,10 +53,6 @@ def generated_hospitals(name: str, sizes: Sequence[int], image_size: int, channe
 
 
 def _examples(images: Tensor, targets: Tensor) -> Examples:
-    import torch
-
-    from silodp.cohorts.cohort import Examples
-
     return Examples(images.clone(), targets.clone(), torch.arange(len(images)) // SCAN)
 
 
@@ -67,13 +60,10 @@ def _shift_domain(
     images: Tensor, masks: Tensor, kind: Generated, size: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Applies one scanner and one habit of annotation to (n, 1, s, s) uint8 images and masks."""
-    import torch
-
-    rng = random_stream(seed, STREAM)
-    low, high = kind.style.zoom
+    rng, usual = random_stream(seed, STREAM), kind.style
+    low, high = usual.zoom
     zoom = math.exp(rng.uniform(math.log(low / BEYOND), math.log(high * BEYOND)))
-    usual = kind.style
-    style: Style = replace(
+    style = replace(
         usual,
         zoom=(zoom / 1.15, zoom * 1.15),
         contrast=CONTRAST,
@@ -81,16 +71,16 @@ def _shift_domain(
         texture=usual.texture / 2,
         noise=usual.noise / 2,
     )
-    chance = torch.Generator().manual_seed(int(rng.integers(2**62)))
+    generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     redrawn = rng.uniform(-REDRAWN, REDRAWN)
     # One contrast curve for all: every chunk of images draws it from the same seed.
     curve = int(rng.integers(2**62))
     overlooked = rng.uniform(0, OVERLOOKED)
     seen, truth = [], []
     for part in torch.split(torch.arange(len(images)), 256):
-        pictures, moved = randomise(
-            images[part].float() / 255, masks[part], style, size, chance, torch.Generator().manual_seed(curve)
-        )
+        of_contrast = torch.Generator().manual_seed(curve)
+        pixels = images[part].float() / 255
+        pictures, moved = randomise(pixels, masks[part], style, size, generator, of_contrast)
         seen.append(((pictures + 1) * 127.5).round().byte())
         truth.append(_redraw(moved, redrawn * size).byte() if kind.task == "segmentation" else moved.byte())
     found = torch.cat(truth)
@@ -108,8 +98,6 @@ def _overlook(masks: Tensor, share: float) -> Tensor:
 
 def _redraw(masks: Tensor, pixels: float) -> Tensor:
     """Masks dilated by so many pixels, or eroded where negative."""
-    from torch.nn.functional import max_pool2d
-
     wide = 2 * round(abs(pixels)) + 1
     if pixels >= 0:
         return max_pool2d(masks, wide, 1, wide // 2)

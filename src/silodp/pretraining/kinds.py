@@ -7,21 +7,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from silodp.cohorts.synthetic import Patient, random_stream
-from silodp.cohorts.synthetic_ct import draw_ct_with_bleed
+from silodp.cohorts.synthetic_ct import draw_ct_patient
 from silodp.cohorts.synthetic_mri import SITES, draw_mri_patient
 from silodp.errors import InputError, did_you_mean
 from silodp.pretraining.clutter import clutter
 from silodp.pretraining.randomise import Style
 from silodp.pretraining.shapes import draw_shapes
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SLICES = 8  # of a generated patient, for starts: more patients teach more than more slices
 Drawn = tuple[NDArray[np.uint8], NDArray[np.uint8]]
@@ -55,7 +53,7 @@ def _pelvis(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
 def _head(number: int, size: int, seed: int, slices: int = SLICES) -> Drawn:
     # Every patient has another scanner.
     patient = Patient(number, number, slices, bleeding=bool(random_stream(seed, 4, number).random() < 0.6))
-    images, labels, cover = draw_ct_with_bleed(patient, image_size=size, channels=1, seed=seed)
+    images, labels, cover = draw_ct_patient(patient, image_size=size, channels=1, seed=seed)
     masks = ((cover > 0.5) & (labels[:, None, None] > 0)).astype(np.uint8)[:, None]
     return clutter(random_stream(seed, 6, number), images, masks), masks
 
@@ -134,8 +132,6 @@ def draw_images(
     Returns:
         Images and masks, both (n, 1, s, s) uint8 on the CPU.
     """
-    import torch
-
     size = min(256, max(32, round(image_size * kind.drawn_at / 96)))
     patients = -(-images // slices)
     drawings = []

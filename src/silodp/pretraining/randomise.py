@@ -57,7 +57,7 @@ def randomise(
     masks: Tensor,
     style: Style,
     size: int,
-    chance: torch.Generator,
+    rng: torch.Generator,
     of_contrast: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Changes images and masks at random; nothing is changed in place.
@@ -66,48 +66,48 @@ def randomise(
         images: (n, c, h, w) in 0…1.
         masks: (n, m, h, w).
         size: height and width of the result.
-        chance: generator on the device of the images.
-        of_contrast: another generator for the curves of grey values; default: `chance`.
+        rng: generator on the device of the images.
+        of_contrast: another generator for the curves of grey values; default: `rng`.
 
     Returns:
         Images (n, c, size, size) in −1…1 and masks (n, m, size, size) of 0 and 1, as float32 on that device.
     """
-    grid = _grid(images, masks, style, size, chance)
+    grid = _grid(images, masks, style, size, rng)
     edge = "zeros" if style.dark else "border"
     seen = grid_sample(images, grid, padding_mode=edge, align_corners=False)
     moved = (grid_sample(masks.float(), grid, align_corners=False) > 0.5).float()
-    return _scanned(seen, style, chance, of_contrast or chance), moved
+    return _scanned(seen, style, rng, of_contrast or rng), moved
 
 
-def _uniform(images: Tensor, chance: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
+def _uniform(images: Tensor, rng: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
     """(n, 1, 1, 1)."""
-    drawn = torch.rand(len(images), 1, 1, 1, generator=chance, device=images.device)
+    drawn = torch.rand(len(images), 1, 1, 1, generator=rng, device=images.device)
     return low + (high - low) * drawn
 
 
-def _smooth(images: Tensor, cells: int, chance: torch.Generator, fields: int = 1) -> Tensor:
-    """Smooth noise (n, fields, h, w) with mean 0 and variance about 1."""
-    coarse = torch.randn(len(images), fields, cells, cells, generator=chance, device=images.device)
+def _smooth(images: Tensor, cells: int, rng: torch.Generator) -> Tensor:
+    """Smooth noise (n, 1, h, w) with mean 0 and variance about 1."""
+    coarse = torch.randn(len(images), 1, cells, cells, generator=rng, device=images.device)
     fine = interpolate(coarse, size=images.shape[-2:], mode="bicubic", align_corners=False)
     return fine / 0.75  # interpolation reduces the variance
 
 
-def _grid(images: Tensor, masks: Tensor, style: Style, size: int, chance: torch.Generator) -> Tensor:
+def _grid(images: Tensor, masks: Tensor, style: Style, size: int, rng: torch.Generator) -> Tensor:
     count, device = len(images), images.device
     line = (torch.arange(size, device=device) + 0.5) * 2 / size - 1
     y, x = torch.meshgrid(line, line, indexing="ij")
-    flip = torch.where(_uniform(images, chance) < 0.5, -1.0, 1.0)
-    angle = _uniform(images, chance, -1, 1) * math.radians(style.turn)
+    flip = torch.where(_uniform(images, rng) < 0.5, -1.0, 1.0)
+    angle = _uniform(images, rng, -1, 1) * math.radians(style.turn)
     if style.any_way:
-        angle = angle + (_uniform(images, chance) * 4).floor() * (math.pi / 2)
-    scale = torch.exp(-_uniform(images, chance, math.log(style.zoom[0]), math.log(style.zoom[1])))
-    narrow = torch.exp(style.stretch * _uniform(images, chance, -1, 1))
+        angle = angle + (_uniform(images, rng) * 4).floor() * (math.pi / 2)
+    scale = torch.exp(-_uniform(images, rng, math.log(style.zoom[0]), math.log(style.zoom[1])))
+    narrow = torch.exp(style.stretch * _uniform(images, rng, -1, 1))
     place = torch.stack([x.expand(count, -1, -1), y.expand(count, -1, -1)], dim=1)
     small = max(2, round(size / 16))
-    bent = torch.randn(count, 2, small, small, generator=chance, device=device)
+    bent = torch.randn(count, 2, small, small, generator=rng, device=device)
     bent = interpolate(bent, size=(size, size), mode="bicubic", align_corners=False)
-    place = place + style.wobble * _uniform(images, chance) * bent
-    place = place + style.shift * torch.randn(count, 2, 1, 1, generator=chance, device=device)
+    place = place + style.wobble * _uniform(images, rng) * bent
+    place = place + style.shift * torch.randn(count, 2, 1, 1, generator=rng, device=device)
     across, down = place[:, :1] * narrow * flip, place[:, 1:] / narrow
     turned = torch.cat(
         [across * angle.cos() - down * angle.sin(), across * angle.sin() + down * angle.cos()], dim=1
@@ -129,31 +129,31 @@ def _middles(masks: Tensor) -> Tensor:
     return both[:, :, None, None]
 
 
-def _scanned(images: Tensor, style: Style, chance: torch.Generator, of_contrast: torch.Generator) -> Tensor:
+def _scanned(images: Tensor, style: Style, rng: torch.Generator, of_contrast: torch.Generator) -> Tensor:
     """Changes contrast, texture, sharpness, drift, noise and display window of each image."""
     seen = _mapped(images.clamp(0, 1), style, of_contrast)
     for cells in (10, 24):
-        seen = seen * (1 + style.texture * _uniform(images, chance) ** 2 * _smooth(images, cells, chance))
+        seen = seen * (1 + style.texture * _uniform(images, rng) ** 2 * _smooth(images, cells, rng))
     soft = avg_pool2d(seen, 3, 1, 1, count_include_pad=False)
-    seen = seen + _uniform(images, chance, -0.6, 1.0) * (soft - seen)
-    seen = seen * torch.exp(style.drift * _uniform(images, chance) * _smooth(images, 3, chance))
-    noise = torch.randn(seen.shape, generator=chance, device=seen.device)
-    seen = seen + style.noise * _uniform(images, chance) ** 2 * noise
+    seen = seen + _uniform(images, rng, -0.6, 1.0) * (soft - seen)
+    seen = seen * torch.exp(style.drift * _uniform(images, rng) * _smooth(images, 3, rng))
+    noise = torch.randn(seen.shape, generator=rng, device=seen.device)
+    seen = seen + style.noise * _uniform(images, rng) ** 2 * noise
     flat = seen.flatten(1)
-    low = torch.quantile(flat, 0.01, dim=1)[:, None, None, None] * _uniform(images, chance)
-    high = torch.quantile(flat, 0.99, dim=1)[:, None, None, None] * _uniform(images, chance, 0.8, 1.2)
+    low = torch.quantile(flat, 0.01, dim=1)[:, None, None, None] * _uniform(images, rng)
+    high = torch.quantile(flat, 0.99, dim=1)[:, None, None, None] * _uniform(images, rng, 0.8, 1.2)
     return ((seen - low) / (high - low).clamp_min(1e-3)).clamp(0, 1) * 2 - 1
 
 
-def _mapped(images: Tensor, style: Style, chance: torch.Generator) -> Tensor:
+def _mapped(images: Tensor, style: Style, rng: torch.Generator) -> Tensor:
     """Applies a random curve to grey values, between the identity and any curve, mostly rising."""
     count, device = 1 if style.one_contrast else len(images), images.device
-    steps = torch.rand(count, KNOTS, generator=chance, device=device) ** 2
+    steps = torch.rand(count, KNOTS, generator=rng, device=device) ** 2
     rising = steps.cumsum(1) / steps.sum(1, keepdim=True)
-    anything = torch.rand(count, KNOTS, generator=chance, device=device)
-    share = torch.rand(count, 1, generator=chance, device=device) ** 3  # few curves fall
+    anything = torch.rand(count, KNOTS, generator=rng, device=device)
+    share = torch.rand(count, 1, generator=rng, device=device) ** 3  # few curves fall
     line = torch.linspace(0, 1, KNOTS, device=device)
-    much = style.contrast * torch.rand(count, 1, generator=chance, device=device)
+    much = style.contrast * torch.rand(count, 1, generator=rng, device=device)
     curve = (line + much * ((1 - share) * rising + share * anything - line)).expand(len(images), -1)
     place = images * (KNOTS - 1)
     below = place.floor().clamp(0, KNOTS - 2)

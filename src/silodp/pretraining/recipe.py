@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_max_pool2d, binary_cross_entropy_with_logits
+
+from silodp.models import build_model
 from silodp.models.kinds import ModelSettings
 from silodp.models.resnet import ResNet
+from silodp.noise.streams import derive_seed, generator
 from silodp.pretraining.kinds import draw_images, generated
 from silodp.pretraining.randomise import randomise
 from silodp.tasks import Task, task_named
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
 
 OnStep = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
@@ -62,40 +64,29 @@ class Recipe:
         }
 
 
-@dataclass(frozen=True)
-class Pretrained:
-    """A trained start and its metrics on held-out generated images, which are augmented, too."""
-
-    network: nn.Module
-    held_out: dict[str, float] = field(default_factory=dict)
-
-
-def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretrained:
+def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> tuple[nn.Module, dict[str, float]]:
     """Draws the images, trains the network on `device`, and tests it on held-out images.
 
-    The network of the result is on the CPU, in float32.
+    Returns:
+        The network, on the CPU, in float32; and its metrics on held-out generated images, which are augmented
+        like those it was trained on.
     """
-    import torch
-
-    from silodp.models import build_model
-    from silodp.noise.streams import generator
-
     kind, size = generated(recipe.kind), recipe.image_size
     task, outputs = task_named(kind.task), 1 if kind.task == "segmentation" else 2
     images, masks = draw_images(kind, recipe.images, size, recipe.seed, lambda *far: on_step("drawing", *far))
     images, masks = images.expand(-1, recipe.channels, -1, -1).to(device), masks.to(device)
     kept = max(1, round(len(images) * (1 - HELD_OUT)))
     network = build_model(recipe.model, recipe.channels, outputs, recipe.seed).to(device)
-    objective = Objective(network, task)
+    objective = Objective(network, task, recipe.seed)
     optimizer = torch.optim.AdamW(objective.parameters(), recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=WARM_UP
     )
-    chance = generator(device, recipe.seed, "pretraining")
+    rng = generator(device, recipe.seed, "pretraining")
     network.train()
     for step in range(1, recipe.steps + 1):
-        index = torch.randint(kept, (recipe.batch_size,), generator=chance, device=device)
-        seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, chance)
+        index = torch.randint(kept, (recipe.batch_size,), generator=rng, device=device)
+        seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, rng)
         optimizer.zero_grad(set_to_none=True)
         objective.loss(seen, found).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -103,15 +94,15 @@ def pretrain(recipe: Recipe, device: torch.device, on_step: OnStep) -> Pretraine
         if step % 20 == 0 or step == recipe.steps:
             on_step("training", step, recipe.steps)
     network.eval()
-    chance = generator(device, recipe.seed, "held out")
+    rng = generator(device, recipe.seed, "held out")
     answers, truths = [], []
     with torch.no_grad():
         for index in torch.split(torch.arange(kept, len(images), device=device), 64):
-            seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, chance)
+            seen, found = randomise(images[index].float() / 255, masks[index], kind.style, size, rng)
             answers.append(objective.outputs(seen)[0].cpu())
             truths.append(objective.targets(found).cpu())
     held_out = task.quick_metrics(torch.cat(answers), torch.cat(truths)) if answers else {}
-    return Pretrained(network.cpu().float(), held_out)
+    return network.cpu().float(), held_out
 
 
 class Objective:
@@ -121,14 +112,13 @@ class Objective:
     extra layer on the last feature maps, which is discarded afterwards, learns to locate them.
     """
 
-    def __init__(self, network: nn.Module, task: Task) -> None:
-        from torch import nn
-
+    def __init__(self, network: nn.Module, task: Task, seed: int) -> None:
         self.network, self.task = network, task
         self.locator: nn.Conv2d | None = None
         if isinstance(network, ResNet):
-            device = network.head.weight.device
-            self.locator = nn.Conv2d(network.head.in_features, 1, 1).to(device)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive_seed(seed, "locator"))
+                self.locator = nn.Conv2d(network.head.in_features, 1, 1).to(network.head.weight.device)
 
     def parameters(self) -> list[nn.Parameter]:
         return [*self.network.parameters(), *(self.locator.parameters() if self.locator else ())]
@@ -139,8 +129,6 @@ class Objective:
 
     def outputs(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits of the task, and of the location if it is learnt; float32, in bfloat16 autocast on a GPU."""
-        import torch
-
         device = images.device.type
         images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
@@ -150,8 +138,6 @@ class Objective:
             return self.network.classify(maps).float(), self.locator(maps).float()
 
     def loss(self, images: Tensor, masks: Tensor) -> Tensor:
-        from torch.nn.functional import adaptive_max_pool2d, binary_cross_entropy_with_logits
-
         logits, located = self.outputs(images)
         loss = self.task.loss(logits, self.targets(masks))
         if located is None:

@@ -38,27 +38,23 @@ def against(events: Sequence[Event], delta: float, shares: int) -> Adversaries:
         delta: for a hospital.
         shares: with how many hospitals' shares the noise is full; 0: the server adds it all.
     """
-    outside = _epsilon(events, delta, 1.0)
+    outside = hospital_epsilon(events, delta)
     if not shares:
         return Adversaries(outside, math.inf, outside)
+
+    def inside(noise: float) -> float:
+        """ε where this part of the noise's standard deviation is unknown, and who takes part is known."""
+        seen = [
+            replace(
+                event,
+                noise_multiplier=event.noise_multiplier * noise,
+                participation="all",
+                sampling_rate=1.0,
+            )
+            for event in events
+        ]
+        return hospital_epsilon(seen, delta)
+
     # The hospital looked at and the one that looks have both answered: of their shares, one is known.
     unknown = (max(shares, 2) - 1) / shares
-    return Adversaries(
-        outside,
-        _epsilon(events, delta, 1 / math.sqrt(shares)),
-        _epsilon(events, delta, min(1.0, math.sqrt(unknown))),
-    )
-
-
-def _epsilon(events: Sequence[Event], delta: float, noise: float) -> float:
-    """With so many times the noise, and who was drawn known: whoever is inside sees it."""
-    drawn = noise != 1.0
-    seen = [
-        replace(
-            event,
-            noise_multiplier=event.noise_multiplier * noise,
-            **({"participation": "all", "sampling_rate": 1.0} if drawn else {}),  # type: ignore[arg-type]
-        )
-        for event in events
-    ]
-    return hospital_epsilon(seen, delta)
+    return Adversaries(outside, inside(1 / math.sqrt(shares)), inside(math.sqrt(unknown)))

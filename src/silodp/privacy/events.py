@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 Participation = Literal["all", "poisson", "fraction", "fraction-kept"]
 Unit = Literal["hospital", "intermediary"]
 Neighbours = Literal["add-or-remove", "replace-one"]
 
-LARGEST_COUNT = 10**9  # rounds, parts or steps; no run has more
-LARGEST_NUMBER = 1e100  # of a clip bound or a noise multiplier
+Count = Annotated[int, Field(ge=1, le=10**9)]  # rounds, parts or steps; no run has more
+NonNegative = Annotated[float, Field(ge=0, le=1e100)]  # a clip bound or a noise multiplier
 
 UNITS: tuple[Unit, ...] = ("hospital", "intermediary")
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-or-remove", "replace-one")
 
 
 def bounds_moved(neighbours: Neighbours) -> int:
-    """How many clip bounds one clipped contribution can move a sum by: to nothing, or to the other side."""
+    """How many clip bounds C one clipped contribution can move a sum by.
+
+    By C if it is added or removed; by 2C if it is replaced, for the new one may point the other way.
+    """
     return 2 if neighbours == "replace-one" else 1
 
 
@@ -49,28 +55,32 @@ class Event:
             this is the same; otherwise it is a second event.
     """
 
-    round: int
+    round: Count
     released: Literal["model update", "clip quantile", "median norm", "noise ratio"]
     protected: bool
-    noise_multiplier: float
-    contributions: int
-    clip_bound: float | None
+    noise_multiplier: NonNegative
+    contributions: Count
+    clip_bound: NonNegative | None
     participation: Participation
-    sampling_rate: float
+    sampling_rate: Annotated[float, Field(gt=0, le=1)]
     neighbours: Literal["add-or-remove"] = "add-or-remove"
     part: Literal["intermediary", "image"] = "intermediary"
-    steps: int = 1
-    passes: int = 1
+    steps: Count = 1
+    passes: Count = 1
     digest: str = ""
 
     @property
     def hospital_mu(self) -> float:
-        """μ of this event for a whole hospital: v/z, for it contributes v clipped updates."""
+        """μ of this event for a whole hospital: v/z, for it contributes v clipped updates.
+
+        The release is μ-GDP (Dong, Roth and Su 2022) for add-or-remove neighbours; times √steps where the
+        hospital's own steps are noised, for they compose. Infinite without noise.
+        """
         return self._mu(self.contributions, self.steps)
 
     @property
     def part_mu(self) -> float:
-        """μ of this event for one part: 1/z."""
+        """μ of this event for one part, an intermediary or an image: 1/z, times √passes."""
         return self._mu(1, self.passes)
 
     def _mu(self, contributions: int, steps: int) -> float:
@@ -80,33 +90,27 @@ class Event:
 
 
 def read_event(fields: Mapping[str, Any]) -> Event:
-    """An event as a ledger tells it, every value of its kind and in its range; else ValueError."""
-    event = Event(**fields)
-    kinds = _kinds()
-    for name, value in vars(event).items():
-        choices = get_args(kinds[name]) if get_origin(kinds[name]) is Literal else ()
-        if not (value in choices if choices else _fits(value, kinds[name])):
-            raise ValueError(f"{name} cannot be {value!r}")
-    if event.noise_multiplier < 0 or not 0 < event.sampling_rate <= 1:
-        raise ValueError("noise or a chance that cannot be")
+    """An event from the JSON values of a ledger or a plan.
+
+    Raises:
+        ValueError: a value is of another type than the field's annotation says, or out of its range.
+        TypeError: a field is missing or unknown.
+    """
+    event = Event(**fields)  # the very values: their JSON is what a ledger's hash was made of
+    _event_type().validate_json(json.dumps(fields), strict=True)
     return event
 
 
 @cache
-def _kinds() -> dict[str, Any]:
-    return get_type_hints(Event)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if kind is int:
-        return type(value) is int and 0 < value <= LARGEST_COUNT
-    if kind is float:
-        return type(value) in (int, float) and abs(value) <= LARGEST_NUMBER  # NaN is not
-    return type(value) in (get_args(kind) or (kind,)) or (kind == float | None and _fits(value, float))
+def _event_type() -> TypeAdapter[Event]:
+    return TypeAdapter(Event)
 
 
 def hospital_noise_multiplier(events: Sequence[Event]) -> float:
-    """Of the last round, all its releases together, for a whole hospital: z/v. Zero without noise."""
+    """Of the last round, all its releases together, for a whole hospital: z/v. Zero without noise.
+
+    Update and quantile bits count together: noise multipliers compose as 1/z² = Σ 1/z_i².
+    """
     last = events[-1].round if events else 0
     mus = [event.hospital_mu for event in events if event.round == last and event.protected]
     return 1 / math.hypot(*mus) if mus else 0.0

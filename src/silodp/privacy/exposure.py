@@ -17,15 +17,24 @@ from silodp.privacy.events import Event, Neighbours, Participation, Unit, bounds
 
 @dataclass(frozen=True)
 class Exposure:
-    """What one unit faces: the μ² of each round (for removal) with how many rounds have it."""
+    """What one unit faces in all rounds; all that an accountant needs to know.
+
+    Attributes:
+        squares: (μ² of a round in which the unit takes part, for its removal; how many such rounds).
+        rate: chance of the unit's taking part in a round.
+        participation: rule by which hospitals are drawn.
+        neighbours: which relation is asked about.
+        hospital: what its hospital faces; None for a hospital, and for an intermediary that is a whole one.
+    """
 
     squares: tuple[tuple[float, int], ...]
     rate: float
     participation: Participation
     neighbours: Neighbours = "add-or-remove"
-    hospital: Exposure | None = None  # of an intermediary that is not its whole hospital
+    hospital: Exposure | None = None
 
     def by(self, neighbours: Neighbours) -> Exposure:
+        """The same, asked about another relation."""
         whole = self.hospital and self.hospital.by(neighbours)
         return replace(self, neighbours=neighbours, hospital=whole)
 
@@ -37,11 +46,19 @@ class Exposure:
 
     @property
     def mu(self) -> float:
+        """μ of all rounds together if the unit takes part in each: μ² = Σ μ_t² (Dong, Roth and Su 2022)."""
         return math.sqrt(sum(square * count for square, count in self.own_squares))
 
 
 def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
-    """What a hospital and an intermediary face in these rounds."""
+    """What a hospital and an intermediary face in these rounds, for add-or-remove neighbours.
+
+    Unprotected events add nothing: no ε covers them. Where v changed, or parts are images, an intermediary
+    faces what its hospital does.
+
+    Raises:
+        InputError: hospitals were drawn by different rules; no accountant here composes those.
+    """
     events = [event for event in events if event.protected]
     draws = {(event.participation, event.sampling_rate) for event in events} or {("all", 1.0)}
     if len(draws) > 1:
@@ -49,13 +66,9 @@ def exposures(events: Iterable[Event]) -> dict[Unit, Exposure]:
     ((participation, rate),) = draws
     if rate >= 1:
         participation, rate = "all", 1.0
-    of_hospital: dict[int, float] = defaultdict(float)
-    of_part: dict[int, float] = defaultdict(float)
-    for event in events:
-        of_hospital[event.round] += event.hospital_mu**2
-        of_part[event.round] += event.part_mu**2
-    hospital = Exposure(_counted(of_hospital.values()), rate, participation)
-    part = replace(hospital, squares=_counted(of_part.values()), hospital=hospital)
+    hospital = Exposure(_squares((event.round, event.hospital_mu) for event in events), rate, participation)
+    of_part = _squares((event.round, event.part_mu) for event in events)
+    part = replace(hospital, squares=of_part, hospital=hospital)
     undivided = part.squares == hospital.squares or any(event.part == "image" for event in events)
     return {"hospital": hospital, "intermediary": hospital if undivided or withdrawn(events) else part}
 
@@ -75,6 +88,12 @@ def withdrawn(events: Iterable[Event]) -> str:
     )
 
 
-def _counted(squares: Iterable[float]) -> tuple[tuple[float, int], ...]:
-    """Equal ones together; to twelve digits, so that a difference in the last bit makes no other kind."""
-    return tuple(sorted(Counter(float(f"{square:.12g}") for square in squares).items()))
+def _squares(releases: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
+    """From the round and the μ of each release: (μ² of a round, how many rounds have it), in growing order.
+
+    To twelve digits, so that rounds which differ in the last bit are alike.
+    """
+    by_round: dict[int, float] = defaultdict(float)
+    for number, mu in releases:
+        by_round[number] += mu**2
+    return tuple(sorted(Counter(float(f"{square:.12g}") for square in by_round.values()).items()))

@@ -1,7 +1,12 @@
 """The Gaussian mechanism, exactly: δ from ε and back, at any noise.
 
-A Gaussian release with noise multiplier z is 1/z-GDP, and releases compose by μ² = Σ μ_t² (Dong, Roth and
-Su 2022), so rounds that differ need no approximation.
+A Gaussian release with noise multiplier z is 1/z-GDP: no test tells two neighbouring federations apart better
+than N(0, 1) from N(μ, 1) with μ = 1/z. Releases compose by μ² = Σ μ_t² (Dong, Roth and Su 2022), so rounds
+that differ need no approximation. μ already counts how far the unit at stake moves the sum; for which unit
+and relation, `exposure.py` says.
+
+Everything is computed from logarithms, since e^ε overflows at ε = 710 and hospitals' ε go to ten thousands.
+SciPy, whose import takes a quarter of a second, is for mixtures only; the rest uses Python's `math`.
 """
 
 from __future__ import annotations
@@ -17,7 +22,10 @@ Numbers = NDArray[np.float64]
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), exact for a μ-GDP mechanism (Balle and Wang 2018)."""
+    """δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), exact for a μ-GDP mechanism.
+
+    Theorem 8 of Balle and Wang (2018); 0 for μ = 0, which releases nothing.
+    """
     if mu <= 0:
         return 0.0
     log_first = log_normal(-epsilon / mu + mu / 2)
@@ -28,7 +36,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def log_normal(x: float) -> float:
-    """log Φ(x), to the last digits at any x, as SciPy's log_ndtr, which takes a quarter second to import."""
+    """log Φ(x), to the last digits at any x; SciPy has it as `log_ndtr`."""
     if x > -1:
         return math.log1p(-math.erfc(x / math.sqrt(2)) / 2)
     if x > -36:
@@ -43,12 +51,18 @@ def log_normal(x: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ δ, by bisection: exact at any μ, however large."""
+    """The smallest ε ≥ 0 with δ(ε) ≤ δ, by bisection: exact at any μ, however large; infinite for μ = ∞.
+
+    Of the two ends of the last interval it is the upper one, at which δ is kept.
+    """
     return _smallest_epsilon(lambda epsilon: gaussian_delta(mu, epsilon), mu, delta)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ whose ε at this δ is at most `epsilon`: the inverse of `gaussian_epsilon`."""
+    """The largest μ whose ε at this δ is at most `epsilon`: the inverse of `gaussian_epsilon`.
+
+    For ε ≥ 0 and 0 < δ < 1. A run of T rounds at noise multiplier z has μ = √T/z, so z = √T/μ.
+    """
     low, high = 0.0, 1.0
     while gaussian_delta(high, epsilon) <= delta:
         low, high = high, 2 * high
@@ -115,10 +129,12 @@ def _deltas(mus: Numbers, epsilon: float) -> Numbers:
 
 
 def _smallest_epsilon(delta_of: Callable[[float], float], largest_mu: float, delta: float) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ δ, for a δ(ε) that falls and is at most that of `largest_mu`."""
     if math.isinf(largest_mu):
         return math.inf
     if delta_of(0.0) <= delta:
         return 0.0
+    # Φ(−x) ≤ e^(−x²/2), so the first term of δ(ε) alone is at most δ here.
     high = largest_mu * largest_mu / 2 + largest_mu * math.sqrt(2 * math.log(1 / delta))
     return _bisect(lambda epsilon: delta_of(epsilon) > delta, 0.0, high)[1]
 

@@ -1,4 +1,13 @@
-"""The ledger: every release on disk before it is used, in a file that shows when it was changed."""
+"""The ledger: every release on disk before it is used, in a file that shows when it was changed.
+
+One JSON object a line: the fields of an `Event` and `chain`, the SHA-256 of the chain so far and this event.
+So anybody can count ε from it at any time, and it never lacks a release that somebody has used: a kill
+between writing and using may count a release too many, never one too few.
+
+The chain shows changes, deletions and insertions of lines. It does not show a ledger that was cut at its end
+or written anew as a whole: whoever may write the file can do that. A run's other files and signed statements
+name its last hash (`runs/consistency.py`, `runs/signing.py`).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +30,19 @@ _TAIL = 128  # bytes at the end of the file that hold the last hash
 
 @dataclass(frozen=True)
 class Reading:
-    """What a ledger file holds; reading changes nothing."""
+    """What a ledger file holds; reading changes nothing.
+
+    Attributes:
+        events: in the order in which they were recorded.
+        chains: the hash that each line carries.
+        size: bytes of the whole lines.
+        torn: whether there is a last line without its end: a crash, or a writer at work.
+    """
 
     events: list[Event]
-    chains: list[str]  # the hash that each line carries
-    size: int  # bytes of the whole lines
-    torn: bool  # a last line without its end: a crash, or a writer at work
+    chains: list[str]
+    size: int
+    torn: bool
 
 
 def read_ledger(path: Path) -> Reading:
@@ -86,12 +102,12 @@ class Ledger:
         self._whole, self._size, self._tail = reading.size, len(content), content[-_TAIL:]
 
     def close(self) -> None:
-        """Lets another writer in."""
+        """Unlocks the file, so that another writer may open it; nothing can be recorded afterwards."""
         self._closing()
 
     @property
     def head(self) -> str:
-        """The hash of everything so far."""
+        """The hash of everything so far; empty before the first event."""
         return self.chains[-1] if self.chains else ""
 
     def head_after(self, events: Sequence[Event]) -> str:
@@ -128,6 +144,10 @@ class Ledger:
 
         An event that stands there already, to the digest, is the same release drawn again after a
         crash, and is not counted twice.
+
+        Raises:
+            InputError: the file is not as this writer left it, or cannot be written; then nothing may be
+                released, and the file is left as it was.
         """
         self.check()
         self.repair()
@@ -144,6 +164,7 @@ class Ledger:
         self.check()  # a file replaced just now has taken the new lines with it
 
     def _append(self, content: bytes) -> None:
+        """Writes all of it and waits for the disk; or takes back what was written."""
         try:
             rest = content
             while rest:
@@ -159,4 +180,5 @@ class Ledger:
 
 
 def _link(chain: str, event: Event) -> str:
+    """The hash of a line: of the hash before it and the event's fields."""
     return hashlib.sha256((chain + json.dumps(asdict(event))).encode()).hexdigest()

@@ -13,32 +13,32 @@ import numpy as np
 
 from silodp.privacy.lower_bound import choosing, least_mu
 
-CHANCE = 0.9
-"""The chance of noticing that `detectable` speaks of."""
+POWER = 0.9
+"""The statistical power that `detectable` speaks of: the chance of noticing noise that is too small."""
 
 
-def detectable(mu: float, runs: int, confidence: float, chance: float = CHANCE) -> float | None:
-    """The smallest k such that noise k times too small is noticed with this chance; None: none is.
+def detectable(mu: float, runs: int, confidence: float, power: float = POWER) -> float | None:
+    """The smallest k such that noise k times too small is noticed with this power; None: none is.
 
     Args:
         mu: what is claimed.
         runs: federations of each kind.
         confidence: of the bound.
-        chance: of finding «broken».
+        power: chance of finding «broken».
     """
     if math.isinf(_needed(mu, runs, confidence)):
         return None
     low, high = 1.0, 2.0
-    while chance_of_noticing(mu, high, runs, confidence) < chance:
+    while audit_power(mu, high, runs, confidence) < power:
         low, high = high, 2 * high
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
-        noticed = chance_of_noticing(mu, middle, runs, confidence) >= chance
+        noticed = audit_power(mu, middle, runs, confidence) >= power
         low, high = (low, middle) if noticed else (middle, high)
     return high
 
 
-def chance_of_noticing(mu: float, factor: float, runs: int, confidence: float) -> float:
+def audit_power(mu: float, factor: float, runs: int, confidence: float) -> float:
     """The chance that an audit refutes a claimed μ where the noise is `factor` times too small."""
     from scipy.special import ndtr
     from scipy.stats import binom

@@ -51,7 +51,8 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
     if not shown and run.experiment.task == "segmentation":  # there are only images to show
         return Predictions(without)
     from silodp.cohorts import load_cohort
-    from silodp.runs.build import trained
+    from silodp.runs.build import trainer_outside
+    from silodp.runs.fitting import named_network
 
     report = on_progress or (lambda stage, done, total: None)
     try:
@@ -63,7 +64,7 @@ def predict(run: Run, *, images: bool | None = None, on_progress: OnProgress | N
             "The data are no longer those of cohort.json, so the model's predictions are left out."
         )
     try:
-        trainer = trained(run.experiment, cohort, run.folder)
+        trainer = trainer_outside(named_network(run.experiment, cohort, run.folder), run.experiment)
     except (InputError, OSError):
         return Predictions(
             "model.safetensors does not fit the experiment, so the model's predictions are left out."

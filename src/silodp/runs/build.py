@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -21,22 +22,22 @@ from silodp.engines.workers import Workers, workers_for
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.facts import HospitalFacts, facts_of
-from silodp.federation import build_federation, build_mechanism
+from silodp.federation import build_federation
 from silodp.hospital import Hospital
 from silodp.intermediary import IntermediaryRule
 from silodp.local.executors import executor_named
+from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
-from silodp.local.sketch import signs
 from silodp.local.trainable import freeze_all_but
 from silodp.local.trainer import LocalTrainer
+from silodp.mechanism import Mechanism
 from silodp.models.start import read_start
 from silodp.runs.fitting import (
-    network_of_facts,
+    network_for,
     outputs_of_facts,
     refuse_misfit,
     refuse_other_kinds,
     refuse_other_targets,
-    trained_network,
     with_start_values,
 )
 from silodp.runs.parts import Parts, Public
@@ -95,9 +96,7 @@ def build(experiment: Experiment, **own: Unpack[Own]) -> Parts:
     """
     if unknown := own.keys() - Own.__annotations__.keys():
         raise TypeError(f"{min(unknown)!r}: build, train and resume take {', '.join(Own.__annotations__)}")
-    with threads(
-        experiment.threads
-    ):  # with another number, PyTorch would start threads that are not used again
+    with threads(experiment.threads):  # with others, PyTorch would start threads that are not used again
         return _build(experiment, own)
 
 
@@ -130,7 +129,7 @@ def _build(experiment: Experiment, own: Own) -> Parts:
         public.experiment, public.facts, engine, public.mechanism, public.model.identity,
         own.get("server_optimizer"),
     )  # fmt: skip
-    return Parts(public, engine, federation, cohort, trainer)
+    return Parts(**vars(public), engine=engine, federation=federation, cohort=cohort, trainer=trainer)
 
 
 def derive(
@@ -157,12 +156,11 @@ def derive(
     )
     if model is not None:
         network = freeze_all_but(copy.deepcopy(model), resolved.model.trainable)
-        network = with_start_values(network, resolved.model)
     else:
-        network = network_of_facts(resolved, facts)
-    flat = FlatModel(network, place)
+        network = network_for(resolved, facts[0].shape[0], outputs_of_facts(resolved, facts))
+    flat = FlatModel(with_start_values(network, resolved.model), place)
     resolved = _with_bound(resolved, len(flat), len(members))
-    mechanism = build_mechanism(resolved, [one.train for one in members])
+    mechanism = Mechanism.of(resolved, [one.train for one in members])
     return Public(resolved, tuple(facts), task_named(resolved.task), flat, mechanism)
 
 
@@ -184,25 +182,29 @@ def build_hospitals(
     public: Public, trainer: LocalTrainer, hospitals: Sequence[HospitalData]
 ) -> list[Hospital]:
     """Builds hospitals in this process; they share the trainer's network."""
-    fixed, seed = signs(len(public.model), trainer.device), public.experiment.seed
+    seed = public.experiment.seed
     noise_seed = seed if public.experiment.privacy.reproducible else None
     some = hospitals[0].train[:2].to(trainer.device)
     executor = executor_named(public.experiment.executor, trainer, some)
-    return [
-        Hospital(data, trainer, public.mechanism, fixed, seed, noise_seed, executor) for data in hospitals
-    ]
+    return [Hospital(data, trainer, public.mechanism, seed, noise_seed, executor) for data in hospitals]
 
 
-def trained(experiment: ResolvedExperiment, cohort: Cohort, run: Path) -> LocalTrainer:
-    """Builds the trainer of a finished run with the network of its last round, for predictions.
+def trainer_outside(
+    network: nn.Module,
+    experiment: ResolvedExperiment,
+    device: str = "auto",
+    local: LocalSettings | None = None,
+) -> LocalTrainer:
+    """Builds the trainer of a network outside of any federation, where nothing is noised.
 
     Args:
-        experiment: of the run.
-        cohort: what the run was trained on.
-        run: its folder.
+        network: moved to the device.
+        experiment: of its run.
+        device: "auto", "cpu" or "cuda".
+        local: in place of the experiment's settings of local training.
     """
-    model = FlatModel(trained_network(experiment, cohort, run), device_named("auto"))
-    return LocalTrainer(model, task_named(experiment.task), experiment.local, None, experiment.evaluation)
+    model, task = FlatModel(network, device_named(device)), task_named(experiment.task)
+    return LocalTrainer(model, task, local or experiment.local, None, experiment.evaluation)
 
 
 def rehearsed(
@@ -215,7 +217,8 @@ def rehearsed(
     from silodp.runs.rehearsal import rehearse
 
     sizes = [one.train for one in experiment.participation.training(facts)]
-    found = rehearse(experiment, sizes, facts[0].shape, device, on_trial or _log_trial)
+    on_trial = on_trial or partial(log.info, "rehearsal: %s: %.3f")
+    found = rehearse(experiment, sizes, facts[0].shape, device, on_trial)
     return experiment.change(**{key.replace(".", "__"): value for key, value in found.items()})
 
 
@@ -227,10 +230,6 @@ def _with_bound(experiment: ResolvedExperiment, numbers: int, hospitals: int) ->
     expected = experiment.participation.expected_hospitals(hospitals)
     bound = clipping.bound_for(experiment.privacy.noise_multiplier, expected, numbers)
     return experiment.change(clipping__bound=float(f"{bound:.4g}"))
-
-
-def _log_trial(tried: str, score: float) -> None:
-    log.info("rehearsal: %s: %.3f", tried, score)
 
 
 def with_origin(experiment: Experiment) -> Experiment:

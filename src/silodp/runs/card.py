@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from silodp.experiment import ResolvedExperiment
 from silodp.files import to_json
 from silodp.runs.promise import summary_in_words
@@ -32,22 +30,19 @@ def model_card(experiment: ResolvedExperiment, summary: Summary, cohort: CohortF
 
 
 def model_facts(
-    experiment: ResolvedExperiment, cohort: CohortFile | None, version: str, ledger: str
+    experiment: ResolvedExperiment, cohort: CohortFile, version: str, ledger: str
 ) -> dict[str, str]:
     """Metadata of a model file: its task, the preparation of images, and the hash of its ledger."""
-    keys: tuple[Literal["channels", "size", "storage", "classes"], ...] = (
-        "channels",
-        "size",
-        "storage",
-        "classes",
-    )
     facts = {
         "task": experiment.task,
         "network": experiment.model.kind,
-        "preparation": {key: cohort[key] for key in keys} if cohort else None,
+        "preparation": {
+            "channels": cohort["channels"], "size": cohort["size"], "storage": cohort["storage"],
+            "classes": cohort["classes"],
+        },
         "version": version,
         "ledger": ledger,
-    }
+    }  # fmt: skip
     return {"silodp": to_json(facts)}  # one entry: safetensors writes several in any order
 
 

@@ -124,15 +124,13 @@ class ClusterEngine:
     ) -> Iterator[Contribution]:
         """Yields contributions in the order of `asked`, so that sums are those of one process."""
         payload = plan.to_bytes()
-        about = {"kind": "plan", "run": str(self._place()), "working": str(self._working)}
-        requests = {
-            name: packed(
-                {**about, "job": self._job, "hospital": name}
-                | dict(zip(("last", "is_working"), self._last[name], strict=True)),
-                payload,
+        about = {"kind": "plan", "job": self._job, "run": str(self._place()), "working": str(self._working)}
+        requests = {}
+        for name in asked:
+            last, is_working = self._last[name]
+            requests[name] = packed(
+                {**about, "hospital": name, "last": last, "is_working": is_working}, payload
             )
-            for name in asked
-        }
         failed: list[Exception] = []
         for name, (reply, content) in self._ask(requests):
             if reply["saved"] and self._keeps_state:
@@ -173,12 +171,12 @@ class ClusterEngine:
             source = state_folder(self._working if is_working else folder, name)
             hand_on(source, last, state_folder(folder, name), round_)
             self._last[name] = round_, False
-        self._drop_working()
+        shutil.rmtree(self._working, ignore_errors=True)
 
     def load_states(self, folder: Path, round_: int) -> None:
         self._run = folder
         self._last = dict.fromkeys(self._names, (round_, False))
-        self._drop_working()
+        shutil.rmtree(self._working, ignore_errors=True)
 
     def clear_states(self, folder: Path) -> None:
         remove_folder(folder)
@@ -201,9 +199,6 @@ class ClusterEngine:
         if self._own is None:
             self._own = tempfile.TemporaryDirectory(prefix="silodp-cohort-")  # its owner's alone
         return Path(self._own.name)
-
-    def _drop_working(self) -> None:
-        shutil.rmtree(self._working, ignore_errors=True)
 
     def _ask(self, requests: Mapping[str, bytes]) -> Iterator[tuple[str, tuple[dict[str, Any], bytes]]]:
         """Sends all requests, and yields the replies in their order.

@@ -58,7 +58,7 @@ def answer(request: bytes) -> bytes:
     about, payload = unpacked(request)
     reply: dict[str, Any] = {"problem": None, "saved": False, "warnings": []}
     content = b""
-    with _heard(reply["warnings"]):
+    with _warnings_into(reply["warnings"]):
         try:
             site = _site(json.dumps(about["job"]))
             hospital = site.hospital(about["hospital"])
@@ -152,7 +152,7 @@ def unpacked(message: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 @contextmanager
-def _heard(lines: list[str]) -> Iterator[None]:
+def _warnings_into(lines: list[str]) -> Iterator[None]:
     """Collects silodp's warnings in `lines`, since nobody reads an actor's log."""
 
     class Listener(logging.Handler):

@@ -7,7 +7,7 @@ statement kept elsewhere (`signing.py`) shows that the whole folder was rolled b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,58 +49,51 @@ def read_run_files(folder: Path) -> RunFiles:
     )
 
 
-def conflicts(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+def conflicts(files: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
     """All contradictions between the files and a ledger with these events and hashes."""
     return [
-        *_of_the_checkpoint(traces, chains),
-        *_of_the_metrics(traces.metrics, events, chains),
-        *_of_the_end(traces, events, chains),
+        *_of_the_checkpoint(files, chains),
+        *_of_the_metrics(files.metrics, events, chains),
+        *_of_the_end(files, events, chains),
     ]
 
 
-def _of_the_checkpoint(traces: RunFiles, chains: Sequence[str]) -> list[str]:
-    found, problems = traces.checkpoint, []
+def _of_the_checkpoint(files: RunFiles, chains: Sequence[str]) -> Iterator[str]:
+    found = files.checkpoint
     if found is None:
-        return []
+        return
     if found.head and found.head not in chains:
-        problems.append("ledger.jsonl: releases that the checkpoint knows of are missing at the end")
-    if but_for_rounds(found.experiment) != but_for_rounds(traces.experiment):
-        problems.append("experiment.toml is not what the run was started with")
-    if not found.is_over and (traces.model or traces.summary):
-        later = "model.safetensors" if traces.model else "summary.json"
-        problems.append(f"checkpoint.pt is older than {later}, which was written when no round was left")
-    return problems
+        yield "ledger.jsonl: releases that the checkpoint knows of are missing at the end"
+    if but_for_rounds(found.experiment) != but_for_rounds(files.experiment):
+        yield "experiment.toml is not what the run was started with"
+    if not found.is_over and (files.model or files.summary):
+        later = "model.safetensors" if files.model else "summary.json"
+        yield f"checkpoint.pt is older than {later}, which was written when no round was left"
 
 
 def _of_the_metrics(
     metrics: Sequence[RoundRecord], events: Sequence[Event], chains: Sequence[str]
-) -> list[str]:
-    problems = []
+) -> Iterator[str]:
     updates = {event.round: event for event in events if event.released == "model update"}
     for line in metrics:
         event = updates.get(line["round"])
         if event is None:
-            problems.append(f"metrics.jsonl has round {line['round']}, the ledger does not")
+            yield f"metrics.jsonl has round {line['round']}, the ledger does not"
         elif event.part == "intermediary" and event.contributions != line["intermediaries"]:
-            problems.append(f"round {line['round']}: metrics.jsonl has another v than the ledger")
+            yield f"round {line['round']}: metrics.jsonl has another v than the ledger"
     unknown = [line["round"] for line in metrics if line["ledger"] and line["ledger"] not in chains]
     if unknown:
-        problems.append(
-            f"ledger.jsonl: releases of round {unknown[0]} that metrics.jsonl knows of are missing"
-        )
-    return problems
+        yield f"ledger.jsonl: releases of round {unknown[0]} that metrics.jsonl knows of are missing"
 
 
-def _of_the_end(traces: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> list[str]:
+def _of_the_end(files: RunFiles, events: Sequence[Event], chains: Sequence[str]) -> Iterator[str]:
     """A finished run releases nothing more, so its summary has the ledger's last hash."""
-    summary, problems = traces.summary, []
-    head = chains[-1] if chains else ""
+    summary = files.summary
     if summary is not None:
         lacks = summary["rounds"] not in [0, *(event.round for event in events)]
-        if lacks or summary["ledger"] != head:
-            problems.append("ledger.jsonl is not the one that summary.json was written with")
-        if traces.model and summary["model"] != traces.model:
-            problems.append("model.safetensors is not the one that summary.json was written with")
-    if traces.model and not events:
-        problems.append("model.safetensors was trained, but the ledger has no release")
-    return problems
+        if lacks or summary["ledger"] != (chains[-1] if chains else ""):
+            yield "ledger.jsonl is not the one that summary.json was written with"
+        if files.model and summary["model"] != files.model:
+            yield "model.safetensors is not the one that summary.json was written with"
+    if files.model and not events:
+        yield "model.safetensors was trained, but the ledger has no release"

@@ -32,25 +32,24 @@ def refuse_other_kinds(experiment: object, cohort: object, model: object) -> Non
             raise InputError(f"{name}: {value!r:.80} is not a {kind.__name__}; {way_out}")
 
 
-def named_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    """The experiment's network for this cohort with its initial values; other parameters are frozen."""
-    return with_start_values(_empty_network(experiment, cohort), experiment.model)
+def named_network(experiment: Experiment, cohort: Cohort, run: Path | None = None) -> nn.Module:
+    """The experiment's network for this cohort; parameters that do not train are frozen.
 
-
-def network_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> nn.Module:
-    """As `named_network`, for hospitals of which only the facts are known."""
-    network = network_for(experiment, facts[0].shape[0], outputs_of_facts(experiment, facts))
-    return with_start_values(network, experiment.model)
+    Args:
+        experiment: which network.
+        cohort: its images decide the number of channels and outputs.
+        run: folder of a run, for the values of its last round; None: the initial values.
+    """
+    channels = cohort.hospitals[0].train.images.shape[1]
+    network = network_for(experiment, channels, outputs(experiment, cohort))
+    if run is None:
+        return with_start_values(network, experiment.model)
+    return load_values(network, run / "model.safetensors")
 
 
 def outputs_of_facts(experiment: Experiment, facts: Sequence[HospitalFacts]) -> int:
     """Number of masks, or of classes: as agreed, else as in the training labels."""
     return experiment.cohort.classes or max(one.outputs for one in facts)
-
-
-def _empty_network(experiment: Experiment, cohort: Cohort) -> nn.Module:
-    channels = cohort.hospitals[0].train.images.shape[1]
-    return network_for(experiment, channels, outputs(experiment, cohort))
 
 
 def with_start_values(network: nn.Module, settings: ModelSettings) -> nn.Module:
@@ -68,15 +67,8 @@ def network_for(experiment: Experiment, channels: int, outputs: int) -> nn.Modul
     return freeze_all_but(network, experiment.model.trainable)
 
 
-def trained_network(experiment: Experiment, cohort: Cohort, run: Path) -> nn.Module:
-    """The network of a run with the values of its last round."""
-    network = _empty_network(experiment, cohort)
-    load_values(network, run / "model.safetensors")
-    return network
-
-
-def load_values(network: nn.Module, path: Path) -> None:
-    """Loads the values of a run's model file into a network, in place."""
+def load_values(network: nn.Module, path: Path) -> nn.Module:
+    """Loads the values of a run's model file into a network, in place; returns the network."""
     from safetensors.torch import load_file
 
     if not path.is_file():
@@ -85,6 +77,7 @@ def load_values(network: nn.Module, path: Path) -> None:
         network.load_state_dict(load_file(path))
     except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
         raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
+    return network
 
 
 def refuse_other_targets(cohort: Cohort, task: Task) -> None:
@@ -156,7 +149,5 @@ def _refuse_alone(trainer: LocalTrainer, hospital: HospitalData) -> None:
 
 def outputs(experiment: Experiment, cohort: Cohort) -> int:
     """Number of masks, or of classes: as agreed, else as in the training labels."""
-    classes, task = experiment.cohort.classes, task_named(experiment.task)
-    if classes is not None:
-        return classes
-    return max(task.outputs(hospital.train.targets) for hospital in cohort.hospitals)
+    counted = (task_named(experiment.task).outputs(one.train.targets) for one in cohort.hospitals)
+    return experiment.cohort.classes or max(counted)

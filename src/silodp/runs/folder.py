@@ -41,6 +41,7 @@ from silodp.files import (
     replacing,
     to_json,
     write_atomically,
+    write_json,
 )
 from silodp.privacy.ledger import Ledger
 from silodp.runs.places import refuse_used
@@ -155,7 +156,7 @@ class RunFolder:
         }  # fmt: skip
         if known and all(known[-1][name] == now[name] for name in ("silodp", "torch")):
             return None
-        write_atomically(path, (to_json({"versions": [*known, now]}, indent=2) + "\n").encode())
+        write_json(path, {"versions": [*known, now]})
         return (known[-1], now) if known else None
 
     def remove_results(self) -> None:
@@ -175,20 +176,20 @@ class RunFolder:
 
     def metrics(self) -> list[RoundRecord]:
         """The recorded rounds."""
-        path, rounds = self.path / "metrics.jsonl", []
-        for number, line in enumerate(self._lines(), start=1):
+        return [record for _, record in self._lines()]
+
+    def _lines(self) -> Iterator[tuple[bytes, RoundRecord]]:
+        """The lines of metrics.jsonl and what they say, without an incomplete last one."""
+        path = self.path / "metrics.jsonl"
+        lines = read_plain(path).splitlines(keepends=True) if path.exists() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            del lines[-1]
+        for number, line in enumerate(lines, start=1):
             try:
                 content = parse_json(line)
             except ValueError:
                 content = None
-            rounds.append(checked(RoundRecord, content, f"{path}, line {number}", RESTORE))
-        return rounds
-
-    def _lines(self) -> list[bytes]:
-        """The lines of metrics.jsonl, without an incomplete last one."""
-        path = self.path / "metrics.jsonl"
-        lines = read_plain(path).splitlines(keepends=True) if path.exists() else []
-        return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
+            yield line, checked(RoundRecord, content, f"{path}, line {number}", RESTORE)
 
     def add_metrics(self, record: RoundRecord) -> None:
         path = self.path / "metrics.jsonl"
@@ -200,8 +201,7 @@ class RunFolder:
 
     def truncate_metrics(self, rounds: int) -> None:
         """Removes the rounds after `rounds`, which will be repeated."""
-        both = zip(self._lines(), self.metrics(), strict=True)
-        kept = [line for line, record in both if record["round"] <= rounds]
+        kept = [line for line, record in self._lines() if record["round"] <= rounds]
         write_atomically(self.path / "metrics.jsonl", b"".join(kept))
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ class RunFolder:
         return hashlib.sha256(content).hexdigest()
 
     def save_cohort(self, description: dict[str, Any]) -> None:
-        write_atomically(self.path / "cohort.json", (to_json(description, indent=1) + "\n").encode())
+        write_json(self.path / "cohort.json", description, indent=1)
 
     def cohort(self, way_out: str = RESTORE) -> CohortFile | None:
         """Reads cohort.json; None before the run has written it."""
@@ -251,7 +251,7 @@ class RunFolder:
         write_atomically(self.path / "MODEL_CARD.md", text.encode())
 
     def save_summary(self, summary: Summary) -> None:
-        write_atomically(self.path / "summary.json", (to_json(summary, indent=2) + "\n").encode())
+        write_json(self.path / "summary.json", summary)
 
 
 def _checked_checkpoint(path: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
@@ -281,6 +281,10 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
     return ResolvedExperiment.load(folder / "experiment.toml")
 
 
+class OtherFormat(InputError):
+    """A run in the format of another version of silodp."""
+
+
 def refuse_other_format(folder: Path) -> None:
     """Refuses a run folder in a format of another version, before anything else in it is read."""
     try:
@@ -288,7 +292,7 @@ def refuse_other_format(folder: Path) -> None:
     except (FileNotFoundError, ValueError, RecursionError):
         return  # reading the settings reports it
     if found != RUN_FORMAT:
-        raise InputError(
+        raise OtherFormat(
             f"{folder}: a run of format {short(found)}, and this silodp reads {RUN_FORMAT}; use the version "
             "that trained it (summary.json names it), or train it again"
         )

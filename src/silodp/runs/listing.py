@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.privacy.accountants import spent
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.runs.consistency import RunFiles, conflicts, read_run_files
-from silodp.runs.folder import read_experiment, refuse_other_format
+from silodp.runs.folder import OtherFormat, read_experiment
 from silodp.runs.places import runs_in
-from silodp.runs.record import epsilon_record
+from silodp.runs.record import epsilon_of, epsilon_record
 from silodp.runs.schema import EpsilonRecord
 from silodp.tasks import task_named
 
@@ -72,35 +71,22 @@ def _by_name(folder: Path) -> list[tuple[int, str]]:
 def _listed(folder: Path) -> Listed:
     when = datetime.fromtimestamp(_last_written(folder)).astimezone()
     try:
-        refuse_other_format(folder)
-    except InputError as error:
-        return Listed(folder, when, "other-format", str(error))
-    except OSError as error:
-        return Listed(folder, when, "damaged", str(error))
-    try:
-        experiment = read_experiment(folder)
-        traces = read_run_files(folder)  # before the ledger, which only grows
-        ledger = folder / "ledger.jsonl"
-        reading = read_ledger(ledger) if ledger.exists() else Reading([], [], 0, False)
-        problems = conflicts(traces, reading.events, reading.chains)
-        problem = f"{folder}: {problems[0]}" if problems else ""
-        return _read(folder, when, experiment, traces, reading, problem)
+        return _read(folder, when)
     except (InputError, OSError) as error:
-        return Listed(folder, when, "damaged", str(error))
+        state: State = "other-format" if isinstance(error, OtherFormat) else "damaged"
+        return Listed(folder, when, state, str(error))
 
 
-def _read(
-    folder: Path,
-    when: datetime,
-    experiment: ResolvedExperiment,
-    traces: RunFiles,
-    ledger: Reading,
-    problem: str,
-) -> Listed:
-    summary, last = traces.summary, traces.metrics[-1] if traces.metrics else None
+def _read(folder: Path, when: datetime) -> Listed:
+    experiment = read_experiment(folder)
+    files = read_run_files(folder)  # before the ledger, which only grows
+    path = folder / "ledger.jsonl"
+    ledger = read_ledger(path) if path.exists() else Reading([], [], 0, False)
+    problems = conflicts(files, ledger.events, ledger.chains)
+    summary, last = files.summary, files.metrics[-1] if files.metrics else None
     headline, rounds = task_named(experiment.task).headline, last["round"] if last else 0
     state: State = "unfinished"
-    if problem:
+    if problems:
         state = "damaged"
     elif summary is not None and summary["stopped"]:
         state = "stopped"
@@ -108,20 +94,20 @@ def _read(
         state = "finished"
     metrics = summary["test"]["last"]["mean"] if summary else last["validation"]["mean"] if last else {}
     return Listed(
-        folder, when, state, problem, experiment.name, rounds, experiment.rounds,
-        _epsilon(experiment, traces, ledger), headline, metrics.get(headline),
+        folder, when, state, f"{folder}: {problems[0]}" if problems else "", experiment.name, rounds,
+        experiment.rounds, _epsilon(experiment, files, ledger), headline, metrics.get(headline),
         "test" if summary else "validation",
     )  # fmt: skip
 
 
-def _epsilon(experiment: ResolvedExperiment, traces: RunFiles, ledger: Reading) -> EpsilonRecord | None:
+def _epsilon(experiment: ResolvedExperiment, files: RunFiles, ledger: Reading) -> EpsilonRecord | None:
     """The recorded ε, if it is of the whole ledger; else it is computed."""
     if not ledger.events:
         return None
-    for record in (traces.summary, *traces.metrics[-1:]):
+    for record in (files.summary, *files.metrics[-1:]):
         if record is not None and record["ledger"] == ledger.chains[-1]:
             return record["epsilon"]
-    return epsilon_record(spent(ledger.events, experiment.delta, image_delta=experiment.privacy.image_delta))
+    return epsilon_record(epsilon_of(experiment, ledger.events))
 
 
 def _last_written(folder: Path) -> float:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,13 @@ from silodp.runs.requirements import Lack, Package, Part, needed_packages, optio
 from silodp.runs.version import version
 
 LITTLE_SPACE = 10**9  # bytes; a run at the paper's size takes some hundred million
+PROGRAMS = (
+    ("chromium", "tests of pages", "chromium", "--version"),
+    ("chromedriver", "tests of pages", "chromium-driver", "--version"),
+    ("nginx", "`silodp deploy coordinator` and its tests", "nginx-light", "-v"),
+    ("openssl", "keys of signed statements", "openssl", "version"),
+)
+"""Programs beside Python: name, purpose, Debian package, and the option that prints the version."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Folder:
         free: bytes left on its disk.
     """
 
-    path: Path
+    path: str
     bytes: int | None
     private: bool | None
     problem: str
@@ -105,11 +113,12 @@ def examine() -> Machine:
     lacks += _folder_lacks(cache, runs)
     if not entropy:
         lacks.append(Lack("the operating system has no entropy yet", "wait a minute after it has started"))
+    programs = tuple(_program(*one) for one in PROGRAMS)
     return Machine(
         version(), platform.python_version(), platform.platform(),
         len(os.sched_getaffinity(0)), os.cpu_count() or 1,
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        torch, packages, optional_parts(), _programs(), cache, runs, entropy, tuple(lacks),
+        torch, packages, optional_parts(), programs, cache, runs, entropy, tuple(lacks),
     )  # fmt: skip
 
 
@@ -126,39 +135,28 @@ def _pytorch(lacks: list[Lack]) -> PyTorch | None:
     except Exception as error:
         way_out = "install silodp again in a new environment"
         lacks.append(Lack(f"what a run needs cannot be imported ({error})", way_out))
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    properties = [torch.cuda.get_device_properties(number) for number in range(found)]
-    if not found and Path("/proc/driver/nvidia/version").exists():
+    devices = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    gpus = tuple(Gpu(one.name, one.total_memory) for one in devices)
+    if not gpus and Path("/proc/driver/nvidia/version").exists():
         build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "a build without CUDA"
         way_out = "install the build of PyTorch that fits the driver, or train on the CPU"
         lacks.append(
             Lack(f"an NVIDIA driver is here, but PyTorch ({build}) finds no GPU", way_out, needed=False)
         )
-    gpus = tuple(Gpu(one.name, one.total_memory) for one in properties)
     return PyTorch(torch.__version__, torch.version.cuda or "", torch.get_num_threads(), gpus)
-
-
-def _programs() -> tuple[Program, ...]:
-    return (
-        _program("chromium", "tests of pages", "chromium", "--version"),
-        _program("chromedriver", "tests of pages", "chromium-driver", "--version"),
-        _program("nginx", "`silodp deploy coordinator` and its tests", "nginx-light", "-v"),
-        _program("openssl", "keys of signed statements", "openssl", "version"),
-    )
 
 
 def _program(name: str, purpose: str, package: str, question: str) -> Program:
     """Finds a program and its version; Debian has nginx in a folder of root's PATH only."""
     command = f"apt-get install {package}"
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if path is None:
-        return Program(name, purpose, command, None, "")
-    try:
-        done = subprocess.run([path, question], capture_output=True, text=True, errors="replace", timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return Program(name, purpose, command, path, "")
-    said = (done.stdout or done.stderr).strip()
-    first = said.splitlines()[0] if said and done.returncode == 0 else ""
+    first = ""
+    if path is not None:
+        with suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(
+                [path, question], capture_output=True, text=True, errors="replace", timeout=20, check=True
+            )
+            first = (said.stdout or said.stderr).strip().partition("\n")[0]
     return Program(name, purpose, command, path, first)
 
 
@@ -173,7 +171,7 @@ def _folder(path: Path, *, measured: bool) -> Folder:
     except OSError as error:
         problem = error.strerror or str(error)
     size = _size(path) if measured else None
-    return Folder(path, size, private, problem, shutil.disk_usage(nearest).free)
+    return Folder(str(path), size, private, problem, shutil.disk_usage(nearest).free)
 
 
 def _size(folder: Path) -> int:
@@ -193,7 +191,7 @@ def _folder_lacks(cache: Folder, runs: Folder) -> Iterator[Lack]:
         yield Lack(what, "set XDG_CACHE_HOME, or cohort.cache in an experiment, to a folder of yours")
     if cache.private is False:
         what = f"others may look into the cache of decoded images, {cache.path}"
-        yield Lack(what, f"chmod 700 {shlex.quote(str(cache.path))}", needed=False)
+        yield Lack(what, f"chmod 700 {shlex.quote(cache.path)}", needed=False)
     if runs.problem:
         what = f"the folder for runs, {runs.path}, cannot be written ({runs.problem})"
         yield Lack(what, "go to a folder of yours, or give one with --out")

@@ -16,7 +16,7 @@ from silodp.federation import Federation, State
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer, normalises_over_batch
 from silodp.mechanism import Mechanism
-from silodp.runs.warnings import about_masks, before_training
+from silodp.runs.warnings import about_delta, about_hospitals, about_masks
 from silodp.tasks import Task
 
 
@@ -40,30 +40,16 @@ class Public:
 
 
 @dataclass(frozen=True)
-class ServerParts:
+class ServerParts(Public):
     """A federation with remote hospitals, ready for its first round.
 
     Attributes:
-        public: what it was derived from.
         engine: reaches the hospitals.
         federation: the server.
     """
 
-    public: Public
     engine: Engine
     federation: Federation
-
-    @property
-    def experiment(self) -> ResolvedExperiment:
-        return self.public.experiment
-
-    @property
-    def task(self) -> Task:
-        return self.public.task
-
-    @property
-    def model(self) -> FlatModel:
-        return self.public.model
 
     def first_state(self) -> State:
         """The state before round one, from the network's present values."""
@@ -71,17 +57,20 @@ class ServerParts:
 
     def describe_cohort(self) -> dict[str, Any]:
         """The content of cohort.json."""
-        found = describe_facts("deployed", self.public.facts, self.experiment.cohort.classes)
+        found = describe_facts("deployed", self.facts, self.experiment.cohort.classes)
         return found | {"simulated": False}
 
     def cohort_digest(self) -> str:
         """A digest of what is known of the data: a run is resumed on the same data only."""
-        facts = json.dumps([one.to_dict() for one in self.public.facts], sort_keys=True)
+        facts = json.dumps([one.to_dict() for one in self.facts], sort_keys=True)
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
     def warnings(self, asked: Experiment) -> list[str]:
         """Warnings before training; `asked` is the experiment before it was resolved."""
-        return before_training(asked, self.experiment)
+        lines = about_hospitals(self.experiment.members)
+        if asked.is_private and asked.privacy.delta is None:
+            lines += about_delta(self.experiment.members)
+        return lines
 
     def mixes_images(self) -> bool:
         """Whether the network's output for an image depends on the others of its batch."""

@@ -6,29 +6,26 @@ has learnt from that hospital's images without noise, it is not to be passed on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from silodp.cohorts import load_cohort
 from silodp.cohorts.cohort import Cohort, HospitalData
 from silodp.errors import InputError, did_you_mean
-from silodp.experiment import ResolvedExperiment
-from silodp.files import private_folder, read_plain, to_json, write_atomically
+from silodp.files import private_folder, read_plain, to_json, write_atomically, write_json
 from silodp.local.executors import executor_named
 from silodp.local.jobs import draw_job
 from silodp.local.optimizers import SGD
-from silodp.local.parameters import FlatModel
 from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
-from silodp.runs.build import device_named
-from silodp.runs.fitting import load_values, named_network
+from silodp.runs.build import trainer_outside
+from silodp.runs.fitting import load_values, named_network, with_start_values
 from silodp.runs.folder import read_experiment
-from silodp.tasks import task_named
 from silodp.tasks.scores import Scores, score
 
 OnStep = Callable[[str, int, int], None]
@@ -85,19 +82,23 @@ def personalise(
         hospital: which one's images to train on.
         tuning: how.
         cohort: the hospitals, where they were given from Python.
-        model: the network, where it was given from Python.
+        model: the network, where it was given from Python; it is copied.
         device: "auto", "cpu" or "cuda".
         on_step: told which model is trained, and how many of its epochs are done.
     """
     experiment, tuning = read_experiment(run), tuning or Tuning()
     cohort = cohort if cohort is not None else load_cohort(experiment.cohort)
-    data, place = _named(cohort, hospital), device_named(device)
+    data = _named(cohort, hospital)
     scores, tensors = {}, {}
     for name in ("alone", "released", "personal"):
-        network = model if model is not None else named_network(experiment, cohort)
+        if model is None:
+            network = named_network(experiment, cohort)
+        else:
+            network = with_start_values(copy.deepcopy(model), experiment.model)
         if name != "alone":
             load_values(network, run / "model.safetensors")
-        trainer = _trainer_of_all(network, experiment, tuning, place)
+        network.requires_grad_(True)  # at home nothing is noised, so nothing need be left out
+        trainer = trainer_outside(network, experiment, device, tuning.local)
         values = trainer.model.values.clone()
         if name != "released":
             values = _trained(trainer, data, experiment.seed, tuning, name, on_step)
@@ -126,7 +127,7 @@ def write_personal(personal: Personal, run: Path, tuning: Tuning, folder: Path) 
         },
         "note": note,
     }
-    write_atomically(folder / "personal.json", to_json(record, indent=2).encode())
+    write_json(folder / "personal.json", record)
 
 
 def _named(cohort: Cohort, name: str) -> HospitalData:
@@ -138,15 +139,6 @@ def _named(cohort: Cohort, name: str) -> HospitalData:
     return cohort.hospitals[names.index(name)]
 
 
-def _trainer_of_all(
-    network: nn.Module, experiment: ResolvedExperiment, tuning: Tuning, place: torch.device
-) -> LocalTrainer:
-    """All parameters train: at home nothing is noised, so nothing need be left out."""
-    network.requires_grad_(True)
-    model = FlatModel(network, place)
-    return LocalTrainer(model, task_named(experiment.task), tuning.local, None, experiment.evaluation)
-
-
 def _trained(
     trainer: LocalTrainer, data: HospitalData, seed: int, tuning: Tuning, name: str, on_step: OnStep
 ) -> Tensor:
@@ -154,8 +146,8 @@ def _trained(
     examples = data.train.to(trainer.device)
     executor = executor_named("auto", trainer, examples[:2])
     for epoch in range(1, tuning.epochs + 1):
-        chance = generator(trainer.device, seed, "personal", data.name, epoch)
-        (done,) = executor.run([draw_job(values, examples, state, tuning.local, chance)])
+        rng = generator(trainer.device, seed, "personal", data.name, epoch)
+        (done,) = executor.run([draw_job(values, examples, state, tuning.local, rng)])
         if done.error is not None:
             raise done.error
         values = done.values.clone()
@@ -166,5 +158,5 @@ def _trained(
 def _scored(trainer: LocalTrainer, values: Tensor, data: HospitalData, seed: int) -> Scores:
     examples = data.test.to(trainer.device)
     logits = trainer.logits(values, examples).cpu()
-    chance = derive_seed(seed, "bootstrap", data.name)
-    return score(trainer.task, logits, examples.targets.cpu(), examples.patients, chance)
+    resampling = derive_seed(seed, "bootstrap", data.name)
+    return score(trainer.task, logits, examples.targets.cpu(), examples.patients, resampling)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from silodp.experiment import ResolvedExperiment
 from silodp.models.start import IN_WORDS
-from silodp.privacy.accountants import Epsilon
+from silodp.privacy.accountants import Accountant, Epsilon, spent
+from silodp.privacy.events import Event
 from silodp.runs.schema import (
     Batch,
     CohortFacts,
@@ -71,6 +72,13 @@ def round_record(
         "seconds": round(seconds, 4),
         "ledger": head,
     }
+
+
+def epsilon_of(
+    experiment: ResolvedExperiment, events: Sequence[Event], accountant: Accountant = "auto"
+) -> Epsilon:
+    """ε of a run's events, at its own δ."""
+    return spent(events, experiment.delta, accountant, experiment.privacy.image_delta)
 
 
 def epsilon_record(epsilon: Epsilon) -> EpsilonRecord:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from silodp.clipping import RehearsedClipping
 from silodp.cohorts.cohort import Cohort
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment
@@ -26,17 +25,22 @@ from silodp.runs.threads import threads
 
 OnTrial = Callable[[str, float], None]
 
-RATES = (0.01, 0.03, 0.1, 0.3)
-NOISES = (0.5, 1.0, 2.0, 4.0)
-ROUNDS = (10, 20, 30)
-PARTS = ("norm+head", "head")
+GRID: dict[str, tuple[Any, ...]] = {
+    "local.learning_rate": (0.01, 0.03, 0.1, 0.3),
+    "clipping.noise": (0.5, 1.0, 2.0, 4.0),
+    "rounds": (10, 20, 30),
+    "model.trainable": ("norm+head", "head"),
+}
+"""The values that are tried, in the order in which the settings are chosen."""
 FIRST: dict[str, Any] = {
     "local.learning_rate": 0.1,
     "clipping.noise": 1.0,
     "rounds": 20,
     "model.trainable": "norm+head",
 }
+"""The value of a setting until it is chosen."""
 WORLDS = (0, 1, 2)
+"""Seeds of the generated hospitals."""
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Rehearsal:
     """Trials of one experiment in a few worlds of generated hospitals.
 
     Attributes:
-        experiment: with a start of generated images and clipping.rule = rehearsed.
+        experiment: with a start of generated images and clipping.rule = rehearsed, its noise and bound open.
         worlds: generated cohorts with the experiment's number and sizes of hospitals.
         device: as for `build`.
         on_trial: called with every trial.
@@ -59,39 +63,25 @@ class Rehearsal:
 
     def find(self) -> dict[str, Any]:
         """Chooses the open settings one after the other, each with the best values of those before."""
-        found = {key: value for key, value in FIRST.items() if key in self.open_settings}
-        for key, values in self._order():
-            tried = {value: self.score({**found, key: value}) for value in values}
-            found[key] = max(tried, key=lambda value: tried[value])
-        if "clipping.noise" in found:  # refined between the steps of the grid
-            near = [found["clipping.noise"] * factor for factor in (0.7, 1.0, 1.4)]
-            best = max(near, key=lambda value: self.score({**found, "clipping.noise": value}))
-            found["clipping.noise"] = float(f"{best:.3g}")
-        return found
+        found = {name: FIRST[name] for name in GRID if name in self.open_settings}
+        for name in found:
+            found[name] = max(GRID[name], key=lambda value: self.score({**found, name: value}))
+        # Refined between the steps of the grid.
+        near = [found["clipping.noise"] * factor for factor in (0.7, 1.0, 1.4)]
+        best = max(near, key=lambda value: self.score({**found, "clipping.noise": value}))
+        return found | {"clipping.noise": float(f"{best:.3g}")}
 
     @property
     def open_settings(self) -> set[str]:
         """The settings that the experiment leaves open and a rehearsal can choose."""
         said = self.experiment
         settings = {
-            "clipping.noise": isinstance(said.clipping, RehearsedClipping)
-            and said.clipping.noise is None
-            and said.clipping.bound is None,
+            "clipping.noise": True,
             "local.learning_rate": "learning_rate" not in said.local.model_fields_set,
             "rounds": "rounds" not in said.model_fields_set and bool(said.budget and said.budget.sets_noise),
             "model.trainable": "trainable" not in said.model.model_fields_set,
         }
         return {name for name, is_open in settings.items() if is_open}
-
-    def _order(self) -> Iterable[tuple[str, Sequence[Any]]]:
-        for key, values in (
-            ("local.learning_rate", RATES),
-            ("clipping.noise", NOISES),
-            ("rounds", ROUNDS),
-            ("model.trainable", PARTS),
-        ):
-            if key in self.open_settings:
-                yield key, values
 
     def score(self, settings: Mapping[str, Any]) -> float:
         """The mean test score of a federation with these settings, over hospitals and worlds."""
@@ -108,24 +98,22 @@ def rehearse(
     experiment: Experiment,
     sizes: Sequence[int],
     shape: tuple[int, int, int],
-    device: str = "auto",
-    on_trial: OnTrial = lambda tried, score: None,
-    worlds: Sequence[int] | None = None,
+    device: str,
+    on_trial: OnTrial,
 ) -> dict[str, Any]:
     """Settings for an experiment with clipping.rule = rehearsed, from trials on generated hospitals.
 
     Args:
-        experiment: to be run; its own settings are kept.
+        experiment: to be run; its own settings are kept, and clipping.noise and clipping.bound are open.
         sizes: of the training sets.
         shape: of an image: channels, height, width.
         device: as for `build`.
         on_trial: called with every trial.
-        worlds: seeds of the generated hospitals; by default `WORLDS`.
     """
     kind = _generator_of(experiment)
     channels, height, _ = shape
-    cohorts = [generated_hospitals(kind, sizes, height, channels, world) for world in worlds or WORLDS]
-    return Rehearsal(experiment, cohorts, device, on_trial).find()
+    worlds = [generated_hospitals(kind, sizes, height, channels, seed) for seed in WORLDS]
+    return Rehearsal(experiment, worlds, device, on_trial).find()
 
 
 def _generator_of(experiment: Experiment) -> str:

@@ -6,7 +6,8 @@ By the metadata that silodp was installed with: the ranges of `pyproject.toml`.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import metadata as metadata_of
@@ -55,14 +56,23 @@ class Part:
     purpose: str
     packages: tuple[Package, ...]
     command: str
-
-    @property
-    def installed(self) -> bool:
-        return bool(self.packages) and all(package.fits for package in self.packages)
+    installed: bool
 
 
 def optional_parts() -> tuple[Part, ...]:
-    return (*(_part(name, purpose) for name, purpose in OPTIONAL.items()), _tensorboard())
+    extras = (
+        _part(name, purpose, _asked_for("silodp", name), f"silodp[{name}]")
+        for name, purpose in OPTIONAL.items()
+    )
+    found = _version("tensorboard")  # no extra, since silodp writes event files without it
+    shown = Package("tensorboard", "", found, found is not None)
+    return (*extras, _part("tensorboard", "a look at what `--tensorboard` wrote", [shown], "tensorboard"))
+
+
+def _part(name: str, purpose: str, packages: Iterable[Package], wanted: str) -> Part:
+    each = tuple(packages)
+    installed = bool(each) and all(package.fits for package in each)
+    return Part(name, purpose, each, f"pip install {shlex.quote(wanted)}", installed)
 
 
 def needed_packages(lacks: list[Lack]) -> Iterator[Package]:
@@ -89,11 +99,11 @@ def needed_packages(lacks: list[Lack]) -> Iterator[Package]:
 
 def _asked_for(name: str, extra: str) -> Iterator[Package]:
     """What an installed package asks for, with an extra only what that adds to it."""
-    from packaging.requirements import Requirement
-
     try:
+        from packaging.requirements import Requirement
+
         requirements = [Requirement(text) for text in requirements_of(name) or ()]
-    except PackageNotFoundError:
+    except ImportError:  # `packaging` is not installed, which is told already, or this package is not
         return
     for one in requirements:
         mark = one.marker
@@ -111,18 +121,3 @@ def _version(package: str) -> str | None:
         return version_of(package)
     except PackageNotFoundError:
         return None
-
-
-def _part(name: str, purpose: str) -> Part:
-    try:
-        packages = tuple(_asked_for("silodp", name))
-    except ImportError:  # of `packaging`, which is told already
-        packages = ()
-    return Part(name, purpose, packages, f"pip install 'silodp[{name}]'")
-
-
-def _tensorboard() -> Part:
-    """Only to look at event files: silodp writes them without it, so it is no extra."""
-    found = _version("tensorboard")
-    shown = Package("tensorboard", "", found, found is not None)
-    return Part("tensorboard", "a look at what `--tensorboard` wrote", (shown,), "pip install tensorboard")

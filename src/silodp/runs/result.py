@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from silodp.experiment import ResolvedExperiment
 from silodp.federation import State
-from silodp.privacy.accountants import Epsilon, spent
-from silodp.privacy.events import Event, hospital_noise_multiplier
+from silodp.privacy.accountants import Epsilon
+from silodp.privacy.events import hospital_noise_multiplier
 from silodp.privacy.ledger import Ledger
 from silodp.runs.card import model_card, model_facts
 from silodp.runs.folder import RunFolder
 from silodp.runs.parts import ServerParts
-from silodp.runs.record import Metrics, epsilon_record, not_covered, start_record, test_record
+from silodp.runs.record import Metrics, epsilon_of, epsilon_record, not_covered, start_record, test_record
 from silodp.runs.schema import CohortInShort, ModelTest, Summary, or_nan
 from silodp.settings import EvaluationBatch
 
@@ -40,11 +38,6 @@ class Result:
     test: Metrics
     summary: Summary
     model: nn.Module
-
-
-def epsilon_of(experiment: ResolvedExperiment, events: Sequence[Event]) -> Epsilon:
-    """ε of a run's events, at its own δ."""
-    return spent(events, experiment.delta, image_delta=experiment.privacy.image_delta)
 
 
 def write_result(
@@ -76,12 +69,11 @@ def write_result(
     best_test = last if same else _test(parts, best_round, best_parameters)
     training_seconds = sum(record["training_seconds"] for record in rounds)
     images = sum(record["images"] for record in rounds) * experiment.local.epochs
-    tensors = parts.model.named_tensors(state.model)
     described = folder.cohort()
+    assert described is not None  # written before the first round
     about = model_facts(experiment, described, version, ledger.head)
-    digest = folder.save_model("model.safetensors", tensors, about)
-    best_tensors = parts.model.named_tensors(best_parameters)
-    folder.save_model("model-best.safetensors", best_tensors, about)
+    digest = folder.save_model("model.safetensors", parts.model.named_tensors(state.model), about)
+    folder.save_model("model-best.safetensors", parts.model.named_tensors(best_parameters), about)
     cost = epsilon_record(epsilon)
     summary: Summary = {
         "experiment": experiment.name,
@@ -101,10 +93,7 @@ def write_result(
         "intermediaries": intermediaries,
         "budget": experiment.budget.model_dump() if experiment.budget else None,
         "stopped": state.stopped,
-        "test": {
-            "last": last,
-            "best": {**best_test, "round": best_round},
-        },
+        "test": {"last": last, "best": {**best_test, "round": best_round}},
         "best_round": best_round,
         "not_covered_by_epsilon": not_covered(experiment, cost, cohort),
         "wall_seconds": round(sum(record["seconds"] for record in rounds), 2),
@@ -117,8 +106,7 @@ def write_result(
         "ledger": ledger.head,
         "model": digest,
     }
-    if described is not None:
-        folder.save_card(model_card(experiment, summary, described))
+    folder.save_card(model_card(experiment, summary, described))
     folder.save_summary(summary)
     mean = {name: or_nan(value) for name, value in last["mean"].items()}
     parts.model.load(state.model)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.privacy.accountants import Accountant, Figure, as_dict, figures, spent
+from silodp.privacy.accountants import Accountant, EpsilonBound, as_dict, epsilon_bounds, spent
 from silodp.privacy.adversaries import Adversaries, against
 from silodp.privacy.events import Event, Neighbours, Unit, hospital_noise_multiplier
 from silodp.privacy.ledger import read_ledger
-from silodp.releases import build_budget, releases_of
+from silodp.releases import Releases, build_budget
 from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.folder import RunFolder, read_experiment
-from silodp.runs.record import epsilon_record, not_covered, start_record
+from silodp.runs.record import epsilon_of, epsilon_record, not_covered, start_record
 from silodp.runs.schema import CohortFile, EpsilonRecord
 
 
@@ -44,7 +44,7 @@ class Statement:
     delta: float
     rounds: int
     releases: int
-    figures: dict[tuple[Unit, Neighbours], Figure]
+    figures: dict[tuple[Unit, Neighbours], EpsilonBound]
     by_round: list[tuple[int, float, float]]
     unprotected: tuple[str, ...]
     redone: tuple[int, ...]
@@ -90,22 +90,20 @@ class Statement:
         }
 
 
-def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 48) -> Statement:
+def read_statement(folder: Path, accountant: Accountant = "auto") -> Statement:
     """Reads the ledger of a run; raises InputError where a line was changed or none can be read."""
     experiment = read_experiment(folder)
-    traces = read_run_files(folder)  # before the ledger, which only grows: a run at work is never ahead of it
+    files = read_run_files(folder)  # before the ledger, which only grows: a run at work is never ahead of it
     path = folder / "ledger.jsonl"
     if not path.is_file():
         raise InputError(f"{path}: the ledger is missing; restore the file")
     reading = read_ledger(path)
-    events = reading.events
-    delta = experiment.delta
-    budget = build_budget(experiment)
+    events, delta, budget = reading.events, experiment.delta, build_budget(experiment)
     released = [event for event in events if event.protected]
     parts = [event.contributions for event in released if event.part == "intermediary"] or [1]
     rounds = max((event.round for event in events), default=0)
-    epsilon = epsilon_record(spent(events, delta, accountant, experiment.privacy.image_delta))
-    finished = {line["round"] for line in traces.metrics}
+    epsilon = epsilon_record(epsilon_of(experiment, events, accountant))
+    finished = {line["round"] for line in files.metrics}
     cohort = RunFolder(folder).cohort()
     return Statement(
         folder=folder,
@@ -113,14 +111,14 @@ def read_statement(folder: Path, accountant: Accountant = "auto", points: int = 
         delta=delta,
         rounds=rounds,
         releases=len(released),
-        figures=figures(events, delta, accountant),
-        by_round=_along_the_way(events, delta, rounds, points),
+        figures=epsilon_bounds(events, delta, accountant),
+        by_round=_along_the_way(events, delta, rounds),
         unprotected=tuple(dict.fromkeys(event.released for event in events if not event.protected)),
         redone=_redone(events),
         torn=reading.torn,
         problems=(
             *_problems(experiment, events, finished, _sizes(experiment, cohort)),
-            *conflicts(traces, events, reading.chains),
+            *conflicts(files, events, reading.chains),
         ),
         intermediaries=(min(parts), max(parts)),
         hospital_multipliers=_hospital_multipliers(released),
@@ -139,11 +137,9 @@ def _seen_from(experiment: ResolvedExperiment, released: Sequence[Event]) -> Adv
     return against(released, experiment.delta, private.shares(experiment.members))
 
 
-def _along_the_way(
-    events: Sequence[Event], delta: float, rounds: int, points: int
-) -> list[tuple[int, float, float]]:
+def _along_the_way(events: Sequence[Event], delta: float, rounds: int) -> list[tuple[int, float, float]]:
     sampled = any(event.sampling_rate < 1 for event in events)
-    count = min(rounds, points // 4 if sampled else points)  # amplification takes time to compute
+    count = min(rounds, 12 if sampled else 48)  # amplification takes time to compute
     chosen = sorted({math.ceil(rounds * (number + 1) / count) for number in range(count)})
     return [
         (number, epsilon.hospital, epsilon.intermediary)
@@ -171,31 +167,27 @@ def _redone(events: Sequence[Event]) -> tuple[int, ...]:
 
 def _problems(
     experiment: ResolvedExperiment, events: Sequence[Event], finished: set[int], sizes: Sequence[int]
-) -> list[str]:
+) -> Iterator[str]:
     """Whether every round is there, in order, with all that the experiment releases in a round.
 
     The last round may be half written: a crash or a run at work, before anything of it was used.
     """
-    problems = []
     reached = 0
     for event in events:
         if event.round > reached + 1:
-            first, last = reached + 1, event.round - 1
-            missing = (
-                ", ".join(map(str, range(first, last + 1))) if last - first < 20 else f"{first} to {last}"
-            )
-            problems.append(f"missing before round {event.round}: {missing}")
+            missing = range(reached + 1, event.round)
+            named = ", ".join(map(str, missing)) if len(missing) <= 20 else f"{missing[0]} to {missing[-1]}"
+            yield f"missing before round {event.round}: {named}"
         reached = max(reached, event.round)
     if reached > experiment.rounds:
-        problems.append(f"round {reached} is beyond the {experiment.rounds} rounds of the experiment")
-    releases = releases_of(experiment, sizes or [2] * experiment.members)
+        yield f"round {reached} is beyond the {experiment.rounds} rounds of the experiment"
+    releases = Releases.of(experiment, sizes or [2] * experiment.members)
     for number, found in _by_round(events).items():
         measures = experiment.is_private and experiment.intermediaries.reads(number)
         complete = number in finished or number < reached
         planned = releases.events(number, found[0].contributions, None, measures)
-        unlike = _unlike_the_plan(planned, found, complete, sized=bool(sizes))
-        problems += [f"round {number}: {text}" for text in unlike]
-    return problems
+        for text in _unlike_the_plan(planned, found, complete, sized=bool(sizes)):
+            yield f"round {number}: {text}"
 
 
 def _sizes(experiment: ResolvedExperiment, cohort: CohortFile | None) -> list[int]:
@@ -206,16 +198,15 @@ def _sizes(experiment: ResolvedExperiment, cohort: CohortFile | None) -> list[in
 
 def _unlike_the_plan(
     planned: Sequence[Event], found: Sequence[Event], complete: bool, sized: bool
-) -> list[str]:
+) -> Iterator[str]:
     """What the mechanism would have written for a round, compared with what stands there.
 
     `sized`: the sizes of the training sets are known, which the steps of DP-SGD at the hospitals follow from.
     """
-    problems = []
     for wanted in planned:
         same = [event for event in found if event.released == wanted.released]
         if not same and complete:
-            problems.append(f"the event «{wanted.released}» is missing")
+            yield f"the event «{wanted.released}» is missing"
         for event in same:
             fits = (
                 event.protected == wanted.protected
@@ -227,5 +218,4 @@ def _unlike_the_plan(
                 counts = ("contributions", "steps", "passes")
                 fits &= all(getattr(event, name) == getattr(wanted, name) for name in counts)
             if not fits:
-                problems.append(f"«{event.released}» is not what the experiment asks for")
-    return problems
+                yield f"«{event.released}» is not what the experiment asks for"

@@ -14,20 +14,16 @@ from silodp.cohorts.description import in_short
 from silodp.errors import InputError
 from silodp.experiment import Experiment
 from silodp.federation import State
-from silodp.privacy.ledger import Ledger
 from silodp.runs.build import Own, build
 from silodp.runs.consistency import conflicts, read_run_files
 from silodp.runs.fitting import refuse_other_kinds
 from silodp.runs.folder import RunFolder, read_experiment
 from silodp.runs.parts import ServerParts
 from silodp.runs.places import new_folder
-from silodp.runs.record import (
-    mean_metrics,
-    round_record,
-)
-from silodp.runs.result import Result, epsilon_of, write_result
+from silodp.runs.record import epsilon_of, round_record
+from silodp.runs.result import Result, write_result
 from silodp.runs.resuming import refuse_another, refuse_length
-from silodp.runs.schema import CohortInShort, RoundRecord
+from silodp.runs.schema import CohortInShort, RoundRecord, or_nan
 from silodp.runs.threads import threads
 from silodp.runs.version import version
 
@@ -74,14 +70,14 @@ def train_parts(
         on_round: called with each line of metrics.jsonl.
         prepare: called when the folder exists and before anything is released.
     """
-    run = _Run(parts)
+    state = parts.first_state()  # before there is a folder: it refuses what cannot begin
     for line in parts.warnings(asked):
         log.warning(line)
-    with RunFolder.create(path, run.experiment) as folder:
-        ledger = folder.ledger()
+    with RunFolder.create(path, parts.experiment) as folder:
+        run = _Run(parts, state, folder)
         prepare()
-        run.save(folder, ledger)
-        return run.finish(folder, ledger, on_round)
+        run.save()
+        return run.finish(on_round)
 
 
 def resume(
@@ -105,36 +101,36 @@ def resume(
 
 def resume_parts(parts: ServerParts, files: RunFolder, on_round: OnRound | None = None) -> Result:
     """Continues a run, whose folder the caller has opened, with a federation built again."""
-    run, ledger = _Run(parts), files.ledger()
-    run.restore(files, ledger)
-    return run.finish(files, ledger, on_round)
+    run = _Run(parts, parts.first_state(), files)
+    run.restore()
+    return run.finish(on_round)
 
 
 class _Run:
-    """One run: the parts of its federation, its state, and the best round so far."""
+    """One run: the parts of its federation, its locked folder, its state, and the best round so far."""
 
-    def __init__(self, parts: ServerParts) -> None:
-        self.parts = parts
+    def __init__(self, parts: ServerParts, state: State, folder: RunFolder) -> None:
+        self.parts, self.folder, self.ledger = parts, folder, folder.ledger()
         self.experiment, self.engine, self.federation = parts.experiment, parts.engine, parts.federation
         self.version = version()  # now, since a checkout may change during the run
-        self.state = parts.first_state()
+        self.state = state
         self.best_round = 0
         self.best_value = -math.inf
-        self.best_parameters = self.state.model
+        self.best_parameters = state.model
         self.identity = {
             "experiment": self.experiment.to_toml(),
             "cohort": parts.cohort_digest(),
             "model": parts.model.identity,
         }
 
-    def save(self, folder: RunFolder, ledger: Ledger) -> None:
+    def save(self) -> None:
         """Saves a checkpoint, after the hospitals' states; at the end these are deleted."""
         if not self._is_over:
-            self.engine.save_states(folder.hospitals, self.state.round)
-        folder.save_checkpoint(
+            self.engine.save_states(self.folder.hospitals, self.state.round)
+        self.folder.save_checkpoint(
             {
                 "identity": self.identity,
-                "ledger": ledger.head,
+                "ledger": self.ledger.head,
                 "over": self._is_over,
                 # The secret of the draws is kept while a round is left to train.
                 "state": vars(self.state) | ({"draws": ""} if self._is_over else {}),
@@ -142,19 +138,17 @@ class _Run:
             }
         )
         if self._is_over:
-            self.engine.clear_states(folder.hospitals)
+            self.engine.clear_states(self.folder.hospitals)
 
     @property
     def _is_over(self) -> bool:
         return self.state.round >= self.experiment.rounds or self.state.stopped is not None
 
-    def restore(self, folder: RunFolder, ledger: Ledger) -> None:
+    def restore(self) -> None:
         """Loads the run's state; refuses a run whose files contradict each other, without changing it."""
-        checkpoint, draws, longer = (
-            folder.load_checkpoint(self.parts.model.values.device),
-            self.state.draws,
-            False,
-        )
+        folder, ledger = self.folder, self.ledger
+        new_draws, longer = self.state.draws, False
+        checkpoint = folder.load_checkpoint(self.parts.model.values.device)
         if checkpoint is not None:
             refuse_another(folder.path, checkpoint, self.identity, self.state, self.best_parameters)
             self.state = State(**checkpoint["state"])
@@ -167,36 +161,35 @@ class _Run:
         if checkpoint is not None and not self._is_over:
             self.engine.load_states(folder.hospitals, self.state.round)
         ledger.repair()
-        if (
-            longer
-        ):  # after a kill from here on, `resume` finishes the run, with the old or the new number of rounds
-            self.state.draws = draws  # the old secret was deleted at the end; further rounds may have another
+        # After a kill from here on, `resume` finishes the run, with the old or the new number of rounds.
+        if longer:
+            self.state.draws = new_draws  # the old secret was deleted at the end
             folder.remove_results()
         if self.experiment.rounds != before:
             folder.save_experiment(self.experiment)
         if checkpoint is None or longer or checkpoint["ledger"] != ledger.head:
-            self.save(folder, ledger)  # so that it knows of rounds that are removed from metrics.jsonl now
+            self.save()  # so that it knows of rounds that are removed from metrics.jsonl now
         folder.truncate_metrics(self.state.round)
         if versions := folder.record_version(self.state.round):
             then, now = (f"silodp {one['silodp']} and PyTorch {one['torch']}" for one in versions)
             log.warning("%s: trained with %s, continued with %s; results may differ", folder.path, then, now)
 
-    def finish(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> Result:
+    def finish(self, on_round: OnRound | None) -> Result:
         """Runs all remaining rounds, then the test."""
         with threads(self.experiment.threads):
             description = self.parts.describe_cohort()
-            folder.save_cohort(description)
-            self._train(folder, ledger, on_round)
+            self.folder.save_cohort(description)
+            self._train(on_round)
             if not self.best_round:  # the headline metric was never defined
                 self.best_round, self.best_parameters = self.state.round, self.state.model
             best = self.best_round, self.best_parameters
             # cohorts/ makes it and knows nothing of runs/; a test holds it to the schema.
             cohort = cast(CohortInShort, in_short(description))
-            return write_result(self.parts, self.state, best, self.version, folder, ledger, cohort)
+            return write_result(self.parts, self.state, best, self.version, self.folder, self.ledger, cohort)
 
-    def _train(self, folder: RunFolder, ledger: Ledger, on_round: OnRound | None) -> None:
+    def _train(self, on_round: OnRound | None) -> None:
         started, capped_at, ends = time.perf_counter(), 0, False
-        for done in () if self._is_over else self.federation.rounds(self.state, ledger):
+        for done in () if self._is_over else self.federation.rounds(self.state, self.ledger):
             for name, reason in done.release.absent.items():
                 log.warning("round %d: %s counts as absent: %s", done.plan.round, name, reason)
             for name, reason in done.release.ignored:
@@ -212,21 +205,21 @@ class _Run:
             started, before = time.perf_counter(), started
             # With a seed, later rounds that are in the ledger already will be repeated as they were.
             again = self.experiment.privacy.reproducible
-            so_far = [event for event in ledger.events if not again or event.round <= done.plan.round]
-            head = ledger.head_after(done.release.events)
+            so_far = [event for event in self.ledger.events if not again or event.round <= done.plan.round]
+            head = self.ledger.head_after(done.release.events)
             sizes, epsilon = self.federation.hospitals, epsilon_of(self.experiment, so_far)
             record = round_record(done, sizes, validation, epsilon, started - before, head)
-            headline = mean_metrics(validation).get(self.parts.task.headline, math.nan)
+            headline = or_nan(record["validation"]["mean"].get(self.parts.task.headline))
             if headline > self.best_value:
                 self.best_round, self.best_value = done.plan.round, headline
                 self.best_parameters = self.state.model
-            folder.add_metrics(record)
+            self.folder.add_metrics(record)
             if done.plan.round % self.experiment.checkpoint_every == 0:
-                self.save(folder, ledger)
+                self.save()
                 ends = self._is_over
             if on_round is not None:
                 on_round(record)
         if self.state.stopped:
             log.warning("the budget ends the run after round %d: %s", self.state.round, self.state.stopped)
         if not ends:  # the final checkpoint is the small one
-            self.save(folder, ledger)
+            self.save()

@@ -36,7 +36,8 @@ def _git(folder: Path, *words: str) -> str:
             capture_output=True,
             text=True,
             timeout=20,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.stdout.strip()

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from silodp.cohorts import HospitalData
-from silodp.experiment import Experiment, ResolvedExperiment, delta_by_rule
+from silodp.experiment import delta_by_rule
 
 LARGE_DELTA = 0.1  # the paper's rule gives it to ten hospitals and fewer
-
-
-def before_training(asked: Experiment, resolved: ResolvedExperiment) -> list[str]:
-    """Warnings about the settings, one line each.
-
-    Args:
-        asked: before it was resolved, which shows what was left open.
-        resolved: for these hospitals.
-    """
-    lines = about_hospitals(resolved.members)
-    if asked.is_private and asked.privacy.delta is None:
-        lines += about_delta(resolved.members)
-    return lines
 
 
 def about_masks(hospitals: Sequence[HospitalData]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing_extensions import TypedDict
 
 from silodp.errors import InputError
-from silodp.files import private_folder, private_open, to_json, write_atomically
+from silodp.files import private_folder, private_open, write_json
 from silodp.runs.schema import read_as
 from silodp.studies.output import write_study
 from silodp.studies.study import Cell, CellRun, Plan, Study
@@ -123,7 +123,7 @@ def _register(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> 
             if before == set(names):
                 return
         asked: _StudyFile = {"command": plan.command, "cells": names}
-        write_atomically(path, (to_json(asked, indent=1) + "\n").encode())
+        write_json(path, asked, indent=1)
 
 
 def _run_cells(

@@ -148,6 +148,8 @@ def flat_settings(experiment: ResolvedExperiment) -> dict[str, bool | int | floa
         for key, setting in value.items() if isinstance(value, dict) else [("", value)]:
             plain = setting if isinstance(setting, bool | int | float | str) else str(list(setting))
             found[f"{name}.{key}" if key else name] = plain
+    if experiment.model.start is not None:
+        found["model.start"] = Path(experiment.model.start).stem
     return {name: value for name, value in found.items() if name not in ("cohort.path", "cohort.cache")}
 
 

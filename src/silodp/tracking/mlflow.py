@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
-from silodp.files import to_json, write_atomically
+from silodp.files import write_json
 from silodp.runs.schema import RoundRecord, Summary, read_as
 from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
 
@@ -69,19 +69,19 @@ class MLflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # our own warning is enough
         self._missing = MlflowException
         self._sent: set[tuple[str, int]] = set()
-        self._logged_settings: dict[
-            str, str
-        ] = {}  # settings already logged, which MLflow does not let change
+        self._settings: dict[str, str] = {}  # logged already; MLflow does not let them change
         self._waiting: list[RoundRecord] = []
 
     def begin(self, folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> None:
+        from mlflow.entities import Param
+
         self._every = experiment.checkpoint_every
         self.run = self._known(folder / "mlflow.json") or self._new(folder)
         named = flat_settings(experiment)
-        settings = [(name, str(value)) for name, value in named.items() if name not in self._logged_settings]
+        settings = [Param(name, str(value)) for name, value in named.items() if name not in self._settings]
         for start in range(0, len(settings), 100):  # MLflow's limit
-            self._log(params=settings[start : start + 100])
-        self._log(tags=[("not_covered_by_epsilon", left_out(folder, experiment, rounds))])
+            self.client.log_batch(self.run, params=settings[start : start + 100])
+        self.client.set_tag(self.run, "not_covered_by_epsilon", left_out(folder, experiment, rounds))
         self.add(rounds)
 
     def add(self, rounds: Sequence[RoundRecord]) -> None:
@@ -95,7 +95,7 @@ class MLflow:
             return
         self._send()
         self._numbers(result_numbers(summary))
-        self._log(tags=[("not_covered_by_epsilon", "; ".join(summary["not_covered_by_epsilon"]))])
+        self.client.set_tag(self.run, "not_covered_by_epsilon", "; ".join(summary["not_covered_by_epsilon"]))
         self.client.set_terminated(self.run, "FINISHED")
 
     def _known(self, path: Path) -> str | None:
@@ -110,7 +110,7 @@ class MLflow:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        self._logged_settings = data.params
+        self._settings = data.params
         for name in data.metrics:
             self._sent |= {(name, point.step) for point in self.client.get_metric_history(run, name)}
         self.client.update_run(run, "RUNNING")
@@ -122,7 +122,7 @@ class MLflow:
         group = found.experiment_id if found else self.client.create_experiment(name)
         run = str(self.client.create_run(group, run_name=folder.resolve().name).info.run_id)
         kept: _Kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
-        write_atomically(folder / "mlflow.json", (to_json(kept, indent=2) + "\n").encode())
+        write_json(folder / "mlflow.json", kept)
         return run
 
     def _send(self) -> None:
@@ -142,13 +142,6 @@ class MLflow:
         for start in range(0, len(points), 1000):
             self.client.log_batch(self.run, metrics=points[start : start + 1000])
         self._sent |= {(point.key, point.step) for point in points}
-
-    def _log(self, params: Sequence[tuple[str, str]] = (), tags: Sequence[tuple[str, str]] = ()) -> None:
-        from mlflow.entities import Param, RunTag
-
-        self.client.log_batch(
-            self.run, params=[Param(*pair) for pair in params], tags=[RunTag(*pair) for pair in tags]
-        )
 
 
 def _without_password(uri: str) -> str:

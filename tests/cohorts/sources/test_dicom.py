@@ -8,65 +8,36 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
+from cohort_files import dicom, save_dicom
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydicom.data import get_testdata_file
-from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.dataset import Dataset
 from pydicom.pixels import get_decoder
 from pydicom.uid import (
     MPEG4HP41,
-    CTImageStorage,
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
-    ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
     JPEG2000Lossless,
     JPEGExtended12Bit,
     JPEGLSLossless,
     RLELossless,
-    generate_uid,
 )
 
 from silodp.cohorts.catalogue import Scan, Unreadable
-from silodp.cohorts.sources.dicom import _silence, read_dicom, read_dicom_image
+from silodp.cohorts.sources.dicom import DicomImage, _silence, read_dicom, read_dicom_image
 from silodp.cohorts.sources.windows import WINDOWS, head_windows, window
 
 
-def slice_of(pixels: NDArray[Any], bits: int = 16, **tags: Any) -> Dataset:
-    """A data set with these stored numbers (frames, height, width[, 3]) or (height, width[, 3])."""
-    colour = pixels.shape[-1] == 3 and pixels.ndim > 2
-    dataset = Dataset()
-    dataset.file_meta = FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID = CTImageStorage
-    dataset.SOPInstanceUID = generate_uid()
-    dataset.Modality = "CT"
-    dataset.Rows, dataset.Columns = pixels.shape[-3:-1] if colour else pixels.shape[-2:]
-    dataset.SamplesPerPixel = 3 if colour else 1
-    dataset.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
-    if colour:
-        dataset.PlanarConfiguration = 0
-    dataset.BitsAllocated = 8 * pixels.dtype.itemsize
-    dataset.BitsStored = min(bits, dataset.BitsAllocated)
-    dataset.HighBit = dataset.BitsStored - 1
-    dataset.PixelRepresentation = int(pixels.dtype.kind == "i")
-    if pixels.ndim > (3 if colour else 2):
-        dataset.NumberOfFrames = len(pixels)
-    dataset.PixelData = pixels.tobytes()
-    for name, value in tags.items():
-        setattr(dataset, name, value)
-    return dataset
-
-
-def write(dataset: Dataset, path: Path) -> Path:
-    dataset.save_as(path, enforce_file_format=True)
-    return path
+def image_of(dataset: Dataset, folder: Path) -> DicomImage:
+    return read_dicom_image(save_dicom(folder / "a.dcm", dataset))
 
 
 def units_of(dataset: Dataset, folder: Path) -> NDArray[np.float32]:
     """(height, width) of a file with one grey frame."""
-    return read_dicom_image(write(dataset, folder / "one.dcm")).pixels[0, 0]
+    return image_of(dataset, folder).pixels[0, 0]
 
 
 def refusal(path: Path) -> str:
@@ -101,17 +72,17 @@ def test_a_window_is_symmetric_about_its_level(unit: float, level: float, width:
 
 def test_rescaling_to_hounsfield_units(tmp_path: Path) -> None:
     stored = np.array([[0, 1024, 1064], [3000, 24, 2000]], dtype=np.uint16)
-    dataset = slice_of(stored, 16, RescaleSlope="1", RescaleIntercept="-1024")
+    dataset = dicom(stored, 16, RescaleSlope="1", RescaleIntercept="-1024")
     assert units_of(dataset, tmp_path).tolist() == [[-1024, 0, 40], [1976, -1000, 976]]
     dataset.RescaleSlope = "0.5"
     assert units_of(dataset, tmp_path).tolist() == [[-1024, -512, -492], [476, -1012, -24]]
 
 
 def test_missing_rescale_tags_leave_the_numbers_as_they_are(tmp_path: Path) -> None:
-    assert units_of(slice_of(SIGNED), tmp_path).tolist() == SIGNED.tolist()
-    half = slice_of(SIGNED, RescaleIntercept="-10")
+    assert units_of(dicom(SIGNED), tmp_path).tolist() == SIGNED.tolist()
+    half = dicom(SIGNED, RescaleIntercept="-10")
     assert units_of(half, tmp_path).tolist() == np.maximum(SIGNED - 10, -1024).tolist()
-    half = slice_of(SIGNED, RescaleSlope="2", RescaleIntercept="")
+    half = dicom(SIGNED, RescaleSlope="2", RescaleIntercept="")
     assert units_of(half, tmp_path).tolist() == np.maximum(SIGNED * 2, -1024).tolist()
 
 
@@ -121,7 +92,7 @@ def test_signed_numbers_declared_unsigned(tmp_path: Path, intercept: str | None)
     signed = np.array([[-1000, -1, 0], [40, 1500, 3095]])
     stored = (signed % 4096).astype(np.uint16)
     assert stored.tolist() == [[3096, 4095, 0], [40, 1500, 3095]]
-    dataset = slice_of(stored, 12, RescaleSlope="1")
+    dataset = dicom(stored, 12, RescaleSlope="1")
     if intercept is not None:
         dataset.RescaleIntercept = intercept
     assert units_of(dataset, tmp_path).tolist() == signed.tolist()
@@ -130,26 +101,23 @@ def test_signed_numbers_declared_unsigned(tmp_path: Path, intercept: str | None)
 def test_only_12_bit_unsigned_ct_without_room_for_air_is_wrapped(tmp_path: Path) -> None:
     stored = np.array([[0, 4000], [100, 2000]], dtype=np.uint16)
     for plain in (
-        slice_of(stored, 12, RescaleIntercept="-1000"),
-        slice_of(stored, 12, RescaleIntercept="-100"),
-        slice_of(stored, 16, RescaleIntercept="0"),
-        slice_of(stored.astype(np.int16), 13, RescaleIntercept="0"),
-        slice_of(stored, 12, Modality="MR"),
+        dicom(stored, 12, RescaleIntercept="-1000"),
+        dicom(stored, 12, RescaleIntercept="-100"),
+        dicom(stored, 16, RescaleIntercept="0"),
+        dicom(stored.astype(np.int16), 13, RescaleIntercept="0"),
+        dicom(stored, 12, Modality="MR"),
     ):
         first = float(plain.get("RescaleIntercept", 0))
         assert units_of(plain, tmp_path).tolist() == (stored + first).tolist()
-    edge = slice_of(stored, 12, RescaleIntercept="-99")
+    edge = dicom(stored, 12, RescaleIntercept="-99")
     assert units_of(edge, tmp_path).tolist() == [[0, -96], [100, 2000]]
-
-
-def test_signed_numbers_that_say_so_are_not_wrapped(tmp_path: Path) -> None:
-    stored = np.array([[-1010, 40], [0, 2000]], dtype=np.int16)
-    assert units_of(slice_of(stored, 12), tmp_path).tolist() == stored.tolist()
+    signed = np.array([[-1010, 40], [0, 2000]], dtype=np.int16)
+    assert units_of(dicom(signed, 12), tmp_path).tolist() == signed.tolist()
 
 
 def test_padding_of_ct_is_air(tmp_path: Path) -> None:
     signed = np.array([[-2000, 1064], [24, 5000]], dtype=np.int16)
-    dataset = slice_of(signed, RescaleIntercept="-1024", PixelPaddingValue=-2000)
+    dataset = dicom(signed, RescaleIntercept="-1024", PixelPaddingValue=-2000)
     assert units_of(dataset, tmp_path).tolist() == [[-1024, 40], [-1000, 3976]]
     del dataset.PixelPaddingValue  # not declared, but below air all the same
     assert units_of(dataset, tmp_path).tolist() == [[-1024, 40], [-1000, 3976]]
@@ -161,23 +129,23 @@ def test_padding_of_ct_is_air(tmp_path: Path) -> None:
 def test_padding_in_bits_that_pixels_do_not_use(tmp_path: Path) -> None:
     """−2000 in a 16-bit word is 2096 in the lower 12 bits, and 2096 may be a true pixel."""
     stored = np.array([[-2000 % 65536, 2096], [1024, 0]], dtype=np.uint16)
-    dataset = slice_of(stored, 12, RescaleIntercept="-1024", PixelPaddingValue=-2000 % 65536)
+    dataset = dicom(stored, 12, RescaleIntercept="-1024", PixelPaddingValue=-2000 % 65536)
     assert units_of(dataset, tmp_path).tolist() == [[-1024, 1072], [0, -1024]]
 
 
 def test_padding_elsewhere_is_as_dark_as_the_picture_gets(tmp_path: Path) -> None:
     stored = np.array([[60000, 7], [9, 11]], dtype=np.uint16)
-    dataset = slice_of(stored, Modality="MR", PixelPaddingValue=60000)
+    dataset = dicom(stored, Modality="MR", PixelPaddingValue=60000)
     assert units_of(dataset, tmp_path).tolist() == [[7, 7], [9, 11]]
     dataset.PhotometricInterpretation = "MONOCHROME1"
     assert units_of(dataset, tmp_path).tolist() == [[7, 11], [9, 7]]
-    dataset = slice_of(np.full((2, 2), 5, np.uint16), Modality="MR", PixelPaddingValue=5)
+    dataset = dicom(np.full((2, 2), 5, np.uint16), Modality="MR", PixelPaddingValue=5)
     assert units_of(dataset, tmp_path).tolist() == [[5, 5], [5, 5]]
 
 
 def test_floating_point_pixels(tmp_path: Path) -> None:
     numbers = np.array([[0.25, 0.5], [-2.0, 8.0]], dtype=np.float32)
-    dataset = slice_of(numbers, 32, Modality="OT", PixelPaddingValue=8)
+    dataset = dicom(numbers, 32, Modality="OT", PixelPaddingValue=8)
     del dataset.PixelData, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation
     dataset.FloatPixelData = numbers.tobytes()
     dataset["PixelPaddingValue"].VR = "US"
@@ -188,9 +156,9 @@ def test_floating_point_pixels(tmp_path: Path) -> None:
 
 def test_monochrome1_is_inverted_except_in_ct(tmp_path: Path) -> None:
     stored = np.array([[0, 10], [20, 100]], dtype=np.uint16)
-    film = slice_of(stored, Modality="DX", PhotometricInterpretation="MONOCHROME1")
+    film = dicom(stored, Modality="DX", PhotometricInterpretation="MONOCHROME1")
     assert units_of(film, tmp_path).tolist() == [[100, 90], [80, 0]]
-    head = slice_of(stored, PhotometricInterpretation="MONOCHROME1", RescaleIntercept="-1024")
+    head = dicom(stored, PhotometricInterpretation="MONOCHROME1", RescaleIntercept="-1024")
     assert units_of(head, tmp_path).tolist() == (stored - 1024.0).tolist()
 
 
@@ -200,9 +168,7 @@ def test_a_modality_lut_is_applied(tmp_path: Path) -> None:
     table.ModalityLUTType = "US"
     table.LUTData = np.array([5, 50, 500, 5000], dtype=np.uint16).tobytes()
     table["LUTDescriptor"].VR, table["LUTData"].VR = "US", "OW"
-    dataset = slice_of(
-        np.array([[0, 1], [2, 3]], dtype=np.uint16), Modality="CR", ModalityLUTSequence=[table]
-    )
+    dataset = dicom(np.array([[0, 1], [2, 3]], dtype=np.uint16), Modality="CR", ModalityLUTSequence=[table])
     assert units_of(dataset, tmp_path).tolist() == [[5, 50], [500, 5000]]
 
 
@@ -210,19 +176,16 @@ def test_a_modality_lut_is_applied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [np.int16, np.uint16])
 def test_lossless_compression(tmp_path: Path, syntax: str, kind: type) -> None:
     pixels = np.random.default_rng(3).integers(0, 2000, (40, 48)).astype(kind)
-    dataset = slice_of(pixels, RescaleIntercept="-1024")
+    dataset = dicom(pixels, RescaleIntercept="-1024")
     dataset.compress(syntax)
-    assert (
-        read_dicom_image(write(dataset, tmp_path / "a.dcm")).pixels[0, 0].tolist()
-        == (pixels.astype(float) - 1024).tolist()
-    )
+    assert units_of(dataset, tmp_path).tolist() == (pixels.astype(float) - 1024).tolist()
 
 
 @pytest.mark.parametrize(
     "syntax", [ImplicitVRLittleEndian, ExplicitVRBigEndian, DeflatedExplicitVRLittleEndian]
 )
 def test_every_way_to_write_it_down(tmp_path: Path, syntax: str) -> None:
-    dataset = slice_of(SIGNED)
+    dataset = dicom(SIGNED)
     dataset["PixelData"].VR = "OW"
     if syntax == ExplicitVRBigEndian:
         dataset.PixelData = SIGNED.astype(">i2").tobytes()
@@ -232,7 +195,7 @@ def test_every_way_to_write_it_down(tmp_path: Path, syntax: str) -> None:
 
 @pytest.mark.parametrize(("implicit", "little"), [(True, True), (False, True), (False, False)])
 def test_a_file_without_preamble_is_read(tmp_path: Path, implicit: bool, little: bool) -> None:
-    dataset = slice_of(SIGNED)
+    dataset = dicom(SIGNED)
     dataset.PixelData = SIGNED.astype("<i2" if little else ">i2").tobytes()
     dataset["PixelData"].VR = "OW"
     del dataset.file_meta
@@ -247,7 +210,7 @@ def test_what_archives_keep_by_way_of_gdcm(tmp_path: Path, form: str) -> None:
     import gdcm
 
     stored = np.random.default_rng(0).integers(0, 2000, (24, 32)).astype(np.int16)
-    plain = write(slice_of(stored, RescaleSlope=1, RescaleIntercept=-1024), tmp_path / "plain.dcm")
+    plain = save_dicom(tmp_path / "plain.dcm", dicom(stored, RescaleSlope=1, RescaleIntercept=-1024))
     reader, change, writer = gdcm.ImageReader(), gdcm.ImageChangeTransferSyntax(), gdcm.ImageWriter()
     reader.SetFileName(str(plain))
     assert reader.Read()
@@ -277,23 +240,25 @@ def test_what_is_not_dicom_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
-    report = slice_of(SIGNED, Modality="SR")
+    report = dicom(SIGNED, Modality="SR")
     del report.Rows, report.PixelData
-    assert refusal(write(report, tmp_path / "report.dcm")) == "it holds no image, or is cut off before it"
+    assert (
+        refusal(save_dicom(tmp_path / "report.dcm", report)) == "it holds no image, or is cut off before it"
+    )
 
 
 def test_cut_off_pixels_are_refused(tmp_path: Path) -> None:
-    dataset = slice_of(np.arange(64 * 64, dtype=np.int16).reshape(64, 64))
-    whole = write(dataset, tmp_path / "a.dcm").read_bytes()
+    dataset = dicom(np.arange(64 * 64, dtype=np.int16).reshape(64, 64))
+    whole = save_dicom(tmp_path / "a.dcm", dataset).read_bytes()
     (tmp_path / "b.dcm").write_bytes(whole[:-100])
     assert refusal(tmp_path / "b.dcm") == "its pixel data are cut off after 8092 of 8192 bytes"
     (tmp_path / "b.dcm").write_bytes(whole[: len(whole) - 8192 - 20])
     assert "pixel data are missing or cut off" in refusal(tmp_path / "b.dcm")
-    short = slice_of(SIGNED)
+    short = dicom(SIGNED)
     short.Rows = 20  # the element is whole, but too short for its picture
-    assert "cut off after 12 of 120 bytes" in refusal(write(short, tmp_path / "c.dcm"))
+    assert "cut off after 12 of 120 bytes" in refusal(save_dicom(tmp_path / "c.dcm", short))
     dataset.compress(RLELossless)
-    whole = write(dataset, tmp_path / "d.dcm").read_bytes()
+    whole = save_dicom(tmp_path / "d.dcm", dataset).read_bytes()
     (tmp_path / "d.dcm").write_bytes(whole[:-100])
     assert refusal(tmp_path / "d.dcm") == "it is cut off"
 
@@ -302,10 +267,10 @@ def test_cut_off_pixels_are_refused(tmp_path: Path) -> None:
 def test_no_cut_gives_garbage(tmp_path: Path, syntax: str | None) -> None:
     """Wherever a file ends too early, it is refused, or nothing of its picture was lost."""
     pixels = np.add.outer(np.arange(32), 3 * np.arange(32)).astype(np.int16)
-    dataset = slice_of(pixels)
+    dataset = dicom(pixels)
     if syntax is not None:
         dataset.compress(syntax)
-    whole = write(dataset, tmp_path / "whole.dcm").read_bytes()
+    whole = save_dicom(tmp_path / "whole.dcm", dataset).read_bytes()
     refused = 0
     lengths = {*range(0, len(whole), 11), *range(len(whole) - 30, len(whole))}
     for length in lengths:
@@ -320,9 +285,9 @@ def test_no_cut_gives_garbage(tmp_path: Path, syntax: str | None) -> None:
 
 
 def test_damaged_pixels_are_refused_with_the_form_and_the_way_out(tmp_path: Path) -> None:
-    dataset = slice_of(np.random.default_rng(1).integers(0, 900, (32, 32)).astype(np.int16))
+    dataset = dicom(np.random.default_rng(1).integers(0, 900, (32, 32)).astype(np.int16))
     dataset.compress(JPEG2000Lossless)
-    whole = write(dataset, tmp_path / "a.dcm").read_bytes()
+    whole = save_dicom(tmp_path / "a.dcm", dataset).read_bytes()
     start = whole.index(b"\xff\x4f\xff\x51")  # a JPEG 2000 codestream begins
     (tmp_path / "a.dcm").write_bytes(whole[:start] + bytes(40) + whole[start + 40 :])
     reason = refusal(tmp_path / "a.dcm")
@@ -345,10 +310,10 @@ def without_jpeg_ls() -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_jpeg_ls")
 def test_a_missing_decoder_is_named_with_what_to_install(tmp_path: Path) -> None:
-    dataset = slice_of(SIGNED)
+    dataset = dicom(SIGNED)
     dataset.compress(RLELossless)
     dataset.file_meta.TransferSyntaxUID = JPEGLSLossless
-    reason = refusal(write(dataset, tmp_path / "a.dcm"))
+    reason = refusal(save_dicom(tmp_path / "a.dcm", dataset))
     assert reason.startswith(
         "its pixels are compressed as JPEG-LS Lossless Image Compression (1.2.840.10008.1.2.4.80); "
         "to decode them, install "
@@ -368,22 +333,22 @@ def test_where_the_decoders_at_hand_fail_another_is_named() -> None:
 
 
 def test_a_video_is_refused(tmp_path: Path) -> None:
-    dataset = slice_of(SIGNED)
+    dataset = dicom(SIGNED)
     dataset.compress(RLELossless)
     dataset.file_meta.TransferSyntaxUID = MPEG4HP41
-    reason = refusal(write(dataset, tmp_path / "a.dcm"))
+    reason = refusal(save_dicom(tmp_path / "a.dcm", dataset))
     assert "MPEG-4" in reason
     assert "export it again, uncompressed" in reason
 
 
 def test_damaged_tags_are_refused(tmp_path: Path) -> None:
-    whole = write(slice_of(SIGNED, RescaleSlope="1234"), tmp_path / "a.dcm").read_bytes()
+    whole = save_dicom(tmp_path / "a.dcm", dicom(SIGNED, RescaleSlope="1234")).read_bytes()
     (tmp_path / "a.dcm").write_bytes(whole.replace(b"1234", b"12x4"))
     assert refusal(tmp_path / "a.dcm").startswith("its tags are damaged: ")
 
 
 def test_who_where_and_by_what(tmp_path: Path) -> None:
-    dataset = slice_of(
+    dataset = dicom(
         SIGNED,
         PatientID=" P7 ",
         StudyInstanceUID="1.2.3",
@@ -395,27 +360,27 @@ def test_who_where_and_by_what(tmp_path: Path) -> None:
         WindowCenter=["40", "600"],
         WindowWidth=["80", "2800"],
     )
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
+    image = image_of(dataset, tmp_path)
     assert (image.modality, image.patient_id, image.study) == ("CT", "P7", "1.2.3")
     assert image.positions == (33.25,)
     assert (image.scanner, image.window) == ("Acme X ray", (40, 80))
     dataset.PatientID = ""
     del dataset.ImagePositionPatient, dataset.Manufacturer, dataset.WindowCenter
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
+    image = image_of(dataset, tmp_path)
     assert (image.patient_id, image.study, image.positions) == (None, "1.2.3", (12.5,))
     assert (image.scanner, image.window) == ("X ray", None)
     del dataset.StudyInstanceUID, dataset.SliceLocation, dataset.ManufacturerModelName, dataset.Modality
     dataset.ImagePositionPatient = []
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
+    image = image_of(dataset, tmp_path)
     assert (image.patient_id, image.study, image.positions, image.scanner) == (None, None, (4,), None)
     assert image.modality is None
     del dataset.InstanceNumber
-    assert read_dicom_image(write(dataset, tmp_path / "a.dcm")).positions == (None,)
+    assert image_of(dataset, tmp_path).positions == (None,)
 
 
 def test_a_position_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    dataset = slice_of(SIGNED, ImagePositionPatient=[1, 2], SliceLocation="1234", InstanceNumber="4")
-    whole = write(dataset, tmp_path / "a.dcm").read_bytes()
+    dataset = dicom(SIGNED, ImagePositionPatient=[1, 2], SliceLocation="1234", InstanceNumber="4")
+    whole = save_dicom(tmp_path / "a.dcm", dataset).read_bytes()
     assert read_dicom_image(tmp_path / "a.dcm").positions == (1234,)
     (tmp_path / "a.dcm").write_bytes(whole.replace(b"1234", b"nan "))
     assert read_dicom_image(tmp_path / "a.dcm").positions == (4,)
@@ -423,8 +388,8 @@ def test_a_position_that_is_none_is_passed_over(tmp_path: Path) -> None:
 
 def test_colours_are_three_channels(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
-    dataset = slice_of(pixels, 8, Modality="US")
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
+    dataset = dicom(pixels, 8, Modality="US")
+    image = image_of(dataset, tmp_path)
     assert image.pixels.shape == (1, 3, 5, 4)
     assert image.pixels[0] == pytest.approx(pixels.transpose(2, 0, 1) / 255)
     pictures = read_dicom(Scan("a.dcm", (tmp_path / "a.dcm",), label=1), 1)
@@ -434,44 +399,34 @@ def test_colours_are_three_channels(tmp_path: Path) -> None:
 def test_ybr_becomes_rgb(tmp_path: Path) -> None:
     # Full range, ITU-R BT.601: grey stays grey, and Y 76, Cb 85, Cr 255 is red.
     pixels = np.array([[[128, 128, 128], [76, 85, 255]]], dtype=np.uint8)
-    dataset = slice_of(pixels, 8, Modality="US", PhotometricInterpretation="YBR_FULL")
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm")).pixels[0]
+    dataset = dicom(pixels, 8, Modality="US", PhotometricInterpretation="YBR_FULL")
+    image = image_of(dataset, tmp_path).pixels[0]
     assert image[:, 0, 0] == pytest.approx([128 / 255] * 3)
     assert image[:, 0, 1] == pytest.approx([1, 0, 0], abs=0.01)
 
 
-def test_a_palette_becomes_colours(tmp_path: Path) -> None:
-    dataset = slice_of(
-        np.array([[0, 1]], np.uint8), 8, Modality="US", PhotometricInterpretation="PALETTE COLOR"
-    )
+@pytest.mark.parametrize("transparent", [False, True])
+def test_a_palette_becomes_colours(tmp_path: Path, transparent: bool) -> None:
+    dataset = dicom(np.array([[0, 1]], np.uint8), 8, Modality="US", PhotometricInterpretation="PALETTE COLOR")
     for name, low, high in (("Red", 0, 65535), ("Green", 0, 0), ("Blue", 65535, 0)):
         setattr(dataset, f"{name}PaletteColorLookupTableDescriptor", [2, 0, 16])
         dataset[f"{name}PaletteColorLookupTableDescriptor"].VR = "US"
         setattr(dataset, f"{name}PaletteColorLookupTableData", np.array([low, high], np.uint16).tobytes())
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm")).pixels
-    assert image[0, :, 0].tolist() == [[0, 1], [0, 0], [1, 0]]
-
-
-def test_a_palette_may_be_transparent(tmp_path: Path) -> None:
-    dataset = slice_of(np.array([[0, 1]], np.uint8), 8, PhotometricInterpretation="PALETTE COLOR")
-    for name in ("Red", "Green", "Blue", "Alpha"):
-        if name != "Alpha":  # it goes by the red one's description
-            setattr(dataset, f"{name}PaletteColorLookupTableDescriptor", [2, 0, 16])
-            dataset[f"{name}PaletteColorLookupTableDescriptor"].VR = "US"
-        setattr(dataset, f"{name}PaletteColorLookupTableData", np.array([0, 65535], np.uint16).tobytes())
-    assert read_dicom_image(write(dataset, tmp_path / "a.dcm")).pixels.shape == (1, 3, 1, 2)
+    if transparent:  # it goes by the red one's description
+        dataset.AlphaPaletteColorLookupTableData = np.array([0, 65535], np.uint16).tobytes()
+    assert image_of(dataset, tmp_path).pixels[0, :, 0].tolist() == [[0, 1], [0, 0], [1, 0]]
 
 
 def test_four_channels_are_refused(tmp_path: Path) -> None:
-    dataset = slice_of(np.zeros((4, 5, 3), np.uint8), 8, PhotometricInterpretation="CMYK", SamplesPerPixel=4)
+    dataset = dicom(np.zeros((4, 5, 3), np.uint8), 8, PhotometricInterpretation="CMYK", SamplesPerPixel=4)
     dataset.PixelData = bytes(4 * 5 * 4)
-    assert "'4' is invalid, it must be 1 or 3" in refusal(write(dataset, tmp_path / "a.dcm"))
+    assert "'4' is invalid, it must be 1 or 3" in refusal(save_dicom(tmp_path / "a.dcm", dataset))
 
 
 def test_every_frame_is_an_image(tmp_path: Path) -> None:
     frames = np.arange(3 * 4 * 5, dtype=np.int16).reshape(3, 4, 5)
-    dataset = slice_of(frames, PatientID="P", InstanceNumber="9", ImagePositionPatient=[0, 0, 7])
-    path = write(dataset, tmp_path / "a.dcm")
+    dataset = dicom(frames, PatientID="P", InstanceNumber="9", ImagePositionPatient=[0, 0, 7])
+    path = save_dicom(tmp_path / "a.dcm", dataset)
     image = read_dicom_image(path)
     assert image.pixels[:, 0].tolist() == frames.tolist()
     assert image.positions == (1, 2, 3)  # the file's own position is that of one frame
@@ -487,7 +442,7 @@ def test_every_frame_is_an_image(tmp_path: Path) -> None:
 def test_an_enhanced_file_has_tags_for_each_frame(tmp_path: Path) -> None:
     frames = np.full((2, 2, 2), 1000, dtype=np.uint16)
     frames[:, 0, 0] = 1100
-    dataset = slice_of(frames)
+    dataset = dicom(frames)
     groups = []
     for intercept, height in ((-1000, 5.0), (-1100, 7.5)):
         scale, place, group = Dataset(), Dataset(), Dataset()
@@ -499,19 +454,19 @@ def test_an_enhanced_file_has_tags_for_each_frame(tmp_path: Path) -> None:
     look.WindowCenter, look.WindowWidth = 50, 200
     shared.FrameVOILUTSequence = [look]
     dataset.PerFrameFunctionalGroupsSequence, dataset.SharedFunctionalGroupsSequence = groups, [shared]
-    image = read_dicom_image(write(dataset, tmp_path / "a.dcm"))
+    image = image_of(dataset, tmp_path)
     assert image.pixels[:, 0].tolist() == [[[100, 0], [0, 0]], [[0, -100], [-100, -100]]]
     assert image.positions == (5, 7.5)
     assert image.window == (50, 200)
 
 
 def grey(dataset: Dataset, folder: Path, channels: int, **options: Any) -> NDArray[Any]:
-    path = write(dataset, folder / "grey.dcm")
+    path = save_dicom(folder / "grey.dcm", dataset)
     return read_dicom(Scan("grey.dcm", (path,)), channels, **options).images[0]
 
 
 def test_ct_is_seen_through_windows(tmp_path: Path) -> None:
-    dataset = slice_of(np.array([[40, 80, 600]], dtype=np.int16))
+    dataset = dicom(np.array([[40, 80, 600]], dtype=np.int16))
     three = grey(dataset, tmp_path, 3)
     assert three[:, 0] == pytest.approx(
         np.array([[0.5, 1, 1], [0.3, 0.5, 1], [840 / 2800, 880 / 2800, 0.5]], dtype=np.float32)
@@ -528,20 +483,20 @@ def test_ct_is_seen_through_windows(tmp_path: Path) -> None:
 
 def test_others_are_spread_between_percentiles(tmp_path: Path) -> None:
     numbers = np.arange(101, dtype=np.uint16)[None] * 7
-    dataset = slice_of(numbers, Modality="MR", WindowCenter="9", WindowWidth="2")
+    dataset = dicom(numbers, Modality="MR", WindowCenter="9", WindowWidth="2")
     for channels in (1, 3):
         image = grey(dataset, tmp_path, channels)
         assert image.shape == (1, 1, 101)
         # The 1st and 99th percentile of 0, 7, …, 700 are 7 and 693.
         assert image[0, 0, [0, 1, 50, 99, 100]] == pytest.approx([0, 0, 0.5, 1, 1])
-    flat = slice_of(np.full((4, 4), 9, dtype=np.uint16), Modality="MR")
+    flat = dicom(np.full((4, 4), 9, dtype=np.uint16), Modality="MR")
     with pytest.raises(Unreadable, match="constant"):
         grey(flat, tmp_path, 1)
 
 
 def test_rows_and_targets(tmp_path: Path) -> None:
-    dataset = slice_of(SIGNED, PatientID="P1", SliceLocation="3.5", Manufacturer="Acme")
-    path = write(dataset, tmp_path / "a.dcm")
+    dataset = dicom(SIGNED, PatientID="P1", SliceLocation="3.5", Manufacturer="Acme")
+    path = save_dicom(tmp_path / "a.dcm", dataset)
     (row,) = read_dicom(Scan("d/a.dcm", (path,), label=0), 1).rows
     assert (row.name, row.patient, row.size) == ("d/a.dcm", "P1", (2, 3))
     assert row.features == {"slice": 3.5, "scanner": "Acme"}
@@ -550,7 +505,7 @@ def test_rows_and_targets(tmp_path: Path) -> None:
     assert named.rows[0].patient == "from the name"
     assert named.targets.tolist() == [0]
     assert read_dicom(Scan("a", (path,)), 1).targets.tolist() == [-1]
-    bare = write(slice_of(SIGNED), tmp_path / "b.dcm")
+    bare = save_dicom(tmp_path / "b.dcm", dicom(SIGNED))
     assert read_dicom(Scan("b", (bare,)), 1).rows[0].features == {}
 
 
@@ -565,7 +520,7 @@ def test_a_study_ties_its_files_together(tmp_path: Path) -> None:
             {},
         )
     ):
-        path = write(slice_of(SIGNED, **tags), tmp_path / f"{number}.dcm")
+        path = save_dicom(tmp_path / f"{number}.dcm", dicom(SIGNED, **tags))
         rows += read_dicom(Scan(path.name, (path,)), 1).rows
     assert [(row.patient, row.links) for row in rows] == [
         ("P1", ("study 1.2.3",)),
@@ -576,10 +531,10 @@ def test_a_study_ties_its_files_together(tmp_path: Path) -> None:
 
 
 def test_the_files_own_patient_is_a_link_where_another_is_named(tmp_path: Path) -> None:
-    both = slice_of(np.arange(40, dtype=np.int16).reshape(2, 4, 5), PatientID="P1", StudyInstanceUID="1.2.3")
-    rows = read_dicom(Scan("a", (write(both, tmp_path / "a.dcm"),), patient="7"), 1).rows
+    both = dicom(np.arange(40, dtype=np.int16).reshape(2, 4, 5), PatientID="P1", StudyInstanceUID="1.2.3")
+    rows = read_dicom(Scan("a", (save_dicom(tmp_path / "a.dcm", both),), patient="7"), 1).rows
     assert [(row.patient, set(row.links)) for row in rows] == [("7", {"study 1.2.3", "id P1"})] * 2
-    blank = write(slice_of(SIGNED, PatientID=" "), tmp_path / "b.dcm")
+    blank = save_dicom(tmp_path / "b.dcm", dicom(SIGNED, PatientID=" "))
     assert read_dicom(Scan("b", (blank,), patient="7"), 1).rows[0].links == ()
 
 
@@ -605,9 +560,9 @@ def test_one_real_scan_in_many_forms(form: str) -> None:
 
 
 def test_oddities_do_not_flood_the_terminal(tmp_path: Path) -> None:
-    odd = slice_of(SIGNED)
+    odd = dicom(SIGNED)
     odd.PixelData += bytes(128)  # more than the picture needs
-    path = write(odd, tmp_path / "a.dcm")
+    path = save_dicom(tmp_path / "a.dcm", odd)
     with pytest.warns(UserWarning, match="11 frames"):
         _ = pydicom.dcmread(path).pixel_array
     with warnings.catch_warnings():

@@ -1,25 +1,20 @@
 """Folders of real files: every layout is recognised, and everything that does not fit is named."""
 
-import errno
 import os
 import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pydicom
 import pytest
+from cohort_files import PIXELS, close, problems, save, touch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from PIL import Image
 from pydicom.data import get_testdata_file
-from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
-from silodp.cohorts.catalogue import Catalogue, Scan, Unreadable
+from silodp.cohorts.catalogue import Catalogue, Unreadable
 from silodp.cohorts.sources.folder import Folder
 from silodp.cohorts.sources.pairing import without_ending
 from silodp.cohorts.sources.walking import files_below
@@ -27,54 +22,6 @@ from silodp.errors import InputError
 
 OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
 CONSTANT = "slices of a volume that show one grey only are left out"
-PIXELS = np.arange(48, dtype=np.uint8).reshape(6, 8)
-
-
-def save(root: Path, name: str, pixels: NDArray[Any] = PIXELS) -> Path:
-    """A file of the kind that its ending says."""
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if name.lower().endswith((".nii", ".nii.gz")):
-        nibabel.save(nibabel.Nifti1Image(pixels, np.diag([-1.0, -1.0, 1.0, 1.0])), path)
-    elif name.endswith(".dcm"):
-        save_dicom(path, pixels)
-    else:
-        Image.fromarray(pixels).save(path)
-    return path
-
-
-def save_dicom(path: Path, pixels: NDArray[Any], patient: str = "P7") -> None:
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = CTImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid()
-    file = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    file.SOPClassUID, file.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    file.PatientID, file.Modality = patient, "MR"
-    file.Rows, file.Columns = pixels.shape
-    file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME2"
-    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, 16, 15, 0
-    file.PixelData = pixels.astype("<u2").tobytes()
-    file.save_as(path, enforce_file_format=True)
-
-
-def touch(root: Path, *names: str) -> None:
-    """Files that nobody is going to read."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"")
-
-
-def close(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
-    """As if the rights to these folders were taken away, which does not keep the superuser out."""
-    scandir = os.scandir
-
-    def refuse(path: Any) -> Any:
-        if Path(path) in folders:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
@@ -83,10 +30,6 @@ def look(root: Path, **settings: Any) -> Catalogue:
 
 def where(catalogue: Catalogue) -> dict[str, tuple[Any, ...]]:
     return {each.name: (each.hospital, each.part, each.label) for each in catalogue.scans}
-
-
-def problems(catalogue: Catalogue) -> dict[str, str]:
-    return {problem.name: problem.what for problem in catalogue.problems}
 
 
 def test_hospitals_with_classes(tmp_path: Path) -> None:
@@ -265,30 +208,6 @@ def test_folders_of_masks_are_channels(tmp_path: Path) -> None:
     assert np.argwhere(catalogue.read(only).targets).tolist() == [[0, 0, 1, 2], [0, 1, 3, 4]]
     with pytest.raises(InputError, match=r"cohort\.mask_labels = \[1\]: .*\(gland, lesion\).*leave"):
         look(tmp_path, mask_labels=(1,))
-
-
-def test_values_of_one_mask_are_channels(tmp_path: Path) -> None:
-    mask = PIXELS // 16
-    save(tmp_path, "images/x.png")
-    image = Image.frombytes("P", (8, 6), mask.tobytes())
-    image.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
-    (tmp_path / "masks").mkdir()
-    image.save(tmp_path / "masks/x.png")
-    catalogue = look(tmp_path, mask_labels=(1, 2))
-    assert catalogue.classes == ("1", "2")
-    targets = catalogue.read(catalogue.scans[0]).targets
-    np.testing.assert_array_equal(targets, np.stack([mask == 1, mask == 2])[None])
-    other = look(tmp_path, mask_labels=(1,))
-    with pytest.raises(Unreadable, match=r"the mask has the values \[2\]"):
-        other.read(other.scans[0])
-
-
-def test_images_without_a_mark(tmp_path: Path) -> None:
-    save(tmp_path, "images/x.png")
-    save(tmp_path, "masks/x.png", PIXELS > 99)
-    assert len(look(tmp_path).read(look(tmp_path).scans[0]).rows) == 1
-    pictures = look(tmp_path, with_mask_only=True).read(look(tmp_path).scans[0])
-    assert (pictures.rows, pictures.images.shape, pictures.targets.shape) == ((), (0, 1, 6, 8), (0, 1, 6, 8))
 
 
 def test_every_problem_of_one_folder_is_named(tmp_path: Path) -> None:
@@ -644,15 +563,6 @@ def test_folders_without_an_image_are_named(tmp_path: Path) -> None:
 @given(st.text("abc._-", min_size=1), st.sampled_from([".png", ".nii.gz", ".NII", ".jpeg", ".dcm"]))
 def test_an_ending_is_taken_off_whole(name: str, ending: str) -> None:
     assert without_ending(f"x/y{name}{ending}") == f"x/y{name}"
-
-
-def test_reading_needs_nothing_but_the_scan(tmp_path: Path) -> None:
-    """The store reads in threads and in any order."""
-    for number in range(3):
-        save(tmp_path, f"A/ill/{number}.png", PIXELS + number)
-    catalogue = look(tmp_path)
-    again = Scan("A/ill/2.png", (tmp_path / "A/ill/2.png",), 0, "A")
-    np.testing.assert_array_equal(catalogue.read(again).images, catalogue.read(catalogue.scans[2]).images)
 
 
 def test_dicom_files_as_archives_name_them(tmp_path: Path) -> None:

@@ -4,22 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cohort_files import problems, touch, write_csv
 
 from silodp.cohorts.catalogue import Catalogue
 from silodp.cohorts.inspection import recognise
 from silodp.cohorts.sources.folder import Folder
 from silodp.errors import InputError
-
-
-def touch(root: Path, *names: str) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-
-
-def table(root: Path, text: str, name: str = "labels.csv") -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    (root / name).write_text(text, encoding="utf-8")
 
 
 def look(root: Path, **settings: Any) -> Catalogue:
@@ -29,7 +19,7 @@ def look(root: Path, **settings: Any) -> Catalogue:
 @pytest.mark.parametrize("columns", ["file,label", "Image,Class", "filename,diagnosis", "image_id,target"])
 def test_classes_of_a_csv_by_any_usual_names(tmp_path: Path, columns: str) -> None:
     touch(tmp_path, "ct/1.png", "ct/2.png", "3.png")
-    table(tmp_path, f"{columns}\nct/1.png,bleeding\n2.png, normal \n3,bleeding\n")
+    write_csv(tmp_path / "labels.csv", columns, "ct/1.png,bleeding", "2.png, normal ", "3,bleeding")
     catalogue = look(tmp_path)
     assert (catalogue.classes, catalogue.target, catalogue.problems) == (("normal", "bleeding"), "class", ())
     assert {scan.name: scan.label for scan in catalogue.scans} == {"ct/1.png": 1, "ct/2.png": 0, "3.png": 1}
@@ -39,7 +29,12 @@ def test_classes_of_a_csv_by_any_usual_names(tmp_path: Path, columns: str) -> No
 
 def test_hospitals_patients_and_features_of_a_csv(tmp_path: Path) -> None:
     touch(tmp_path, "1.png", "2.png")
-    table(tmp_path, "image,label,patient,hospital,slice\n1.png,0,p1,Bern,12\n2.png,1,p2,Cork,\n")
+    write_csv(
+        tmp_path / "labels.csv",
+        "image,label,patient,hospital,slice",
+        "1.png,0,p1,Bern,12",
+        "2.png,1,p2,Cork,",
+    )
     catalogue = look(tmp_path)
     assert [(scan.patient, scan.hospital) for scan in catalogue.scans] == [("p1", "Bern"), ("p2", "Cork")]
     assert catalogue.layout.startswith("images in 2 hospitals; classes from")
@@ -47,7 +42,7 @@ def test_hospitals_patients_and_features_of_a_csv(tmp_path: Path) -> None:
 
 def test_folders_are_hospitals_and_parts_where_the_csv_names_none(tmp_path: Path) -> None:
     touch(tmp_path, "train/A/1.png", "test/B/2.png")
-    table(tmp_path, "file,label\n1.png,0\n2.png,1\n")
+    write_csv(tmp_path / "labels.csv", "file,label", "1.png,0", "2.png,1")
     assert {scan.name: (scan.hospital, scan.part) for scan in look(tmp_path).scans} == {
         "train/A/1.png": ("A", "train"),
         "test/B/2.png": ("B", "test"),
@@ -56,9 +51,19 @@ def test_folders_are_hospitals_and_parts_where_the_csv_names_none(tmp_path: Path
 
 def test_rows_and_images_that_do_not_fit_are_named(tmp_path: Path) -> None:
     touch(tmp_path, "a/1.png", "b/1.png", "2.png", "3.png", "4.png")
-    table(tmp_path, "file,label\n2.png,x\n2.png,y\n3.png,\n9.png,x\n,x\n1.png,x\na/1.png,y\n")
+    write_csv(
+        tmp_path / "labels.csv",
+        "file,label",
+        "2.png,x",
+        "2.png,y",
+        "3.png,",
+        "9.png,x",
+        ",x",
+        "1.png,x",
+        "a/1.png,y",
+    )
     catalogue = look(tmp_path)
-    assert {problem.name: problem.what for problem in catalogue.problems} == {
+    assert problems(catalogue) == {
         "1.png": "is in labels.csv, but there is no such image, or more than one",
         "2.png": "has another class in labels.csv",
         "3.png": "has no class in labels.csv",
@@ -70,14 +75,14 @@ def test_rows_and_images_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 def test_a_csv_is_recognised_without_a_word_about_other_kinds(tmp_path: Path) -> None:
     touch(tmp_path, "1.png", "2.png")
-    table(tmp_path, "file,label\n1.png,0\n2.png,1\n")
+    write_csv(tmp_path / "labels.csv", "file,label", "1.png,0", "2.png,1")
     settings, _, doubts = recognise({"path": str(tmp_path)})
     assert (settings.kind, doubts) == ("folder", [])
 
 
 def test_a_csv_beside_masks_is_no_list_of_classes(tmp_path: Path) -> None:
     touch(tmp_path, "images/1.png", "masks/1.png")
-    table(tmp_path, "file,label\nimages/1.png,0\n")
+    write_csv(tmp_path / "labels.csv", "file,label", "images/1.png,0")
     assert look(tmp_path).target == "mask"
 
 

@@ -15,6 +15,7 @@ import nibabel
 import numpy as np
 import pydicom
 import pytest
+from cohort_files import PIXELS, save
 from PIL import Image
 from pydicom.data import get_testdata_file
 from pydicom.uid import DeflatedExplicitVRLittleEndian
@@ -24,6 +25,7 @@ from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.loading import look
 from silodp.cohorts.sources.dicom import read_dicom_image
 from silodp.cohorts.sources.dicom_limits import coded_shape
+from silodp.cohorts.sources.folder import Folder, read_files
 from silodp.cohorts.sources.limits import NUMBERS, refuse_larger, refuse_special
 from silodp.cohorts.sources.nifti import read_nifti
 from silodp.cohorts.sources.pixels import read_picture
@@ -209,32 +211,18 @@ def test_a_deflated_dicom_file_that_unpacks_to_more_than_it_may(
     file.PixelData = bytes(10_000_000)
     file.save_as(tmp_path / "a.dcm")
     assert (tmp_path / "a.dcm").stat().st_size < 20_000
-    assert read_dicom_image_refusal(tmp_path / "a.dcm") != ""
+    assert read_dicom_image(tmp_path / "a.dcm").pixels.shape == (1, 1, 64, 64)
     monkeypatch.setattr("silodp.cohorts.sources.limits.NUMBERS", 1_000_000)
-    assert "it unpacks to more than 1,000,000 bytes" in read_dicom_image_refusal(tmp_path / "a.dcm")
+    with pytest.raises(Unreadable, match="it unpacks to more than 1,000,000 bytes"):
+        read_dicom_image(tmp_path / "a.dcm")
 
 
-def read_dicom_image_refusal(path: Path) -> str:
-    try:
-        from silodp.cohorts.sources.dicom import read_dicom
-
-        read_dicom(Scan("a", (path,), 0), 1)
-    except Unreadable as error:
-        return str(error)
-    return ""
-
-
-def volume(path: Path, dimensions: tuple[int, ...], extra: bytes = b"") -> Path:
+def test_a_volume_that_declares_too_much(tmp_path: Path) -> None:
     content = bytearray(nibabel.Nifti1Image(np.ones((4, 4, 4), np.int16), np.eye(4)).to_bytes())
-    struct.pack_into(f"<{1 + len(dimensions)}h", content, 40, len(dimensions), *dimensions)
-    path.write_bytes(gzip.compress(bytes(content) + extra))
-    return path
-
-
-def test_volumes_that_declare_too_much_or_unpack_to_it(tmp_path: Path) -> None:
-    path = volume(tmp_path / "a.nii.gz", (30_000, 30_000, 30_000))
+    struct.pack_into("<4h", content, 40, 3, 30_000, 30_000, 30_000)
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content)))
     with pytest.raises(Unreadable, match="it declares 30000 × 30000 × 30000 numbers; at most 268,435,456"):
-        read_nifti(Scan("a", (path,), 0))
+        read_nifti(Scan("a", (tmp_path / "a.nii.gz",), 0))
 
 
 def test_extensions_of_a_volume_are_not_unpacked(tmp_path: Path) -> None:
@@ -247,3 +235,25 @@ def test_extensions_of_a_volume_are_not_unpacked(tmp_path: Path) -> None:
     struct.pack_into("<f", content, 108, 368.0)
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content)))
     assert read_nifti(Scan("a", (tmp_path / "a.nii.gz",), 0)).images.shape == (4, 1, 4, 4)
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("a.nii", "nifti.as_unit"),
+        ("a.nii", "nifti._mask"),
+        ("a.dcm", "dicom.places_of"),
+        ("a.dcm", "dicom_pixels._pixels"),
+    ],
+)
+def test_a_lack_of_memory_is_not_called_damage(
+    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, name, PIXELS if name == "a.dcm" else np.arange(48, dtype=np.int16).reshape(4, 4, 3))
+    monkeypatch.setattr(f"silodp.cohorts.sources.{place}", fail)
+    with pytest.raises(MemoryError):
+        read_files(Scan("a", (path,) if name == "a.dcm" else (path, path)), Folder())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cohort_files import touch
 
 from silodp.cohorts.sources.folder import Folder
 from silodp.cohorts.sources.naming import matched
@@ -55,12 +56,11 @@ def test_a_template_chooses_among_several_readers() -> None:
 
 
 def test_a_folder_says_how_masks_were_matched_and_names_what_was_not(tmp_path: Path) -> None:
-    for name in (
+    touch(
+        tmp_path,
         "A/images/1.png", "A/images/2.png", "A/images/3.png", "A/masks/1-cup.png", "A/masks/2-cup.png",
         "A/masks/9.png", "B/images/4.png", "B/masks/4.png",
-    ):  # fmt: skip
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+    )  # fmt: skip
     catalogue = Folder().scan(tmp_path)
     assert catalogue.layout.endswith("; masks known by the ending -cup (2), equal names (1)")
     assert {problem.name for problem in catalogue.problems} == {"A/images/3.png", "A/masks/9.png"}
@@ -70,9 +70,7 @@ def test_a_folder_says_how_masks_were_matched_and_names_what_was_not(tmp_path: P
 
 def test_two_readers_are_two_masks_until_somebody_chooses(tmp_path: Path) -> None:
     for image in ("1", "2"):
-        for name in (f"images/{image}.png", f"masks/{image}_1stHO.png", f"masks/{image}_2ndHO.png"):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).touch()
+        touch(tmp_path, f"images/{image}.png", f"masks/{image}_1stHO.png", f"masks/{image}_2ndHO.png")
     assert len(Folder().scan(tmp_path).problems) == 2
     chosen = Folder(mask_name="{}_2ndHO").scan(tmp_path)
     assert chosen.problems == ()

@@ -70,7 +70,7 @@ def test_parts_and_features_of_any_kind(tmp_path: Path) -> None:
     found, _ = read(tmp_path, given | {"part": np.array(["train", "val", "test"] * 2)})
     assert [row.part for row in found.rows[:3]] == ["train", "validation", "test"]
     assert found.rows[0].features == {}
-    with pytest.raises(Unreadable, match="part is 'holdout'; it can be train, val"):
+    with pytest.raises(Unreadable, match="part is 'holdout'; it can be train, training, val, valid"):
         read(tmp_path, given | {"part": np.array(["train", "holdout", "test"] * 2)})
 
 

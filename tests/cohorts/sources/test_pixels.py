@@ -39,16 +39,22 @@ def test_grey_bytes_come_back_as_they_are(tmp_path: Path, ending: str) -> None:
     np.testing.assert_array_equal(pixels, GREY[None])
 
 
-def test_grey_with_transparency_is_one_channel(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.png", GREY, "LA")), GREY[None])
+@pytest.mark.parametrize(("mode", "expected"), [("LA", GREY), ("1", (GREY > 127) * 255)])
+def test_grey_with_transparency_and_one_bit_are_one_channel(
+    tmp_path: Path, mode: str, expected: NDArray[Any]
+) -> None:
+    grey = expected.astype(np.uint8)
+    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.png", grey, mode)), grey[None])
 
 
-def test_colours_are_three_channels_in_the_order_red_green_blue(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mode"), [("x.png", None), ("x.png", "RGBA"), ("x.ppm", None)])
+def test_colours_are_three_channels_in_the_order_red_green_blue(
+    tmp_path: Path, name: str, mode: str | None
+) -> None:
     colours = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
-    for name, mode in (("rgb.png", None), ("rgba.png", "RGBA")):
-        pixels = read_picture(save(tmp_path / name, colours, mode))
-        np.testing.assert_array_equal(pixels, colours.transpose(2, 0, 1))
-        assert pixels.flags.c_contiguous
+    pixels = read_picture(save(tmp_path / name, colours, mode))
+    np.testing.assert_array_equal(pixels, colours.transpose(2, 0, 1))
+    assert pixels.flags.c_contiguous
 
 
 def test_a_picture_with_a_palette_has_its_colours(tmp_path: Path) -> None:
@@ -63,12 +69,6 @@ def test_jpeg_is_read_up_to_its_losses(tmp_path: Path) -> None:
     pixels = read_picture(save(tmp_path / "x.jpg", smooth, quality=95))
     assert pixels.shape == (1, 64, 64)
     assert np.abs(pixels[0].astype(int) - smooth).max() <= 4
-
-
-def test_one_bit_is_black_and_white(tmp_path: Path) -> None:
-    bits = GREY > 100
-    pixels = read_picture(save(tmp_path / "x.png", bits))
-    np.testing.assert_array_equal(pixels, bits[None] * 255)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,6 @@ def test_a_gif_says_grey_by_its_palette(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_mask_picture(tmp_path / "x.gif") > 0, LABELS > 0)
 
 
-def test_colours_of_ppm(tmp_path: Path) -> None:
-    colours = np.stack([GREY, GREY[::-1], 255 - GREY], axis=-1)
-    np.testing.assert_array_equal(read_picture(save(tmp_path / "x.ppm", colours)), colours.transpose(2, 0, 1))
-
-
 def test_a_mask_keeps_fractions_and_refuses_nan(tmp_path: Path) -> None:
     fine = np.array([[0.0, 1.0], [2.0002, 0.9999]], dtype=np.float32)
     np.testing.assert_array_equal(read_mask_picture(save(tmp_path / "x.tif", fine)), [[0, 1], [2, 1]])
@@ -264,46 +259,39 @@ def two_frames() -> Pictures:
     return Pictures(np.stack([GREY[None], GREY[None] + 1]), np.array([-1, -1]), rows)
 
 
+def masked(pictures: Pictures, *masks: NDArray[Any], labels: tuple[int, ...] | None = None) -> Pictures:
+    numbers = {Path(f"{place}"): mask for place, mask in enumerate(masks)}
+    return with_masks(pictures, list(numbers), numbers.__getitem__, labels)
+
+
 def test_several_masks_are_channels_in_their_order() -> None:
     first, second = np.zeros((2, 6, 8), int), np.zeros((2, 6, 8), int)
     first[0, 1, 1] = 2
     second[1, 2, 3] = 1
-    pictures = with_masks(two_frames(), {Path("a"): first, Path("b"): second}, only=False)
+    pictures = masked(two_frames(), first, second)
     assert pictures.targets.dtype == np.uint8
     assert pictures.targets.shape == (2, 2, 6, 8)
     assert np.argwhere(pictures.targets).tolist() == [[0, 0, 1, 1], [1, 1, 2, 3]]
     assert pictures.rows == two_frames().rows
+    labelled = masked(two_frames(), first, labels=(2, 1)).targets
+    assert labelled.shape == (2, 2, 6, 8)
+    assert labelled[0, :, 1, 1].tolist() == [1, 0]
+    both = masked(two_frames(), first, second, labels=(2, 1))  # labels belong to a single mask
+    np.testing.assert_array_equal(both.targets, pictures.targets)
 
 
-def test_labels_belong_to_a_single_mask() -> None:
-    mask = np.zeros((2, 6, 8), int)
-    mask[0, 1, 1] = 2
-    assert with_masks(two_frames(), {Path("a"): mask}, (1, 2), only=False).targets.shape == (2, 2, 6, 8)
-    assert with_masks(two_frames(), {Path("a"): mask, Path("b"): mask}, (1, 2), only=False).targets.shape == (
-        2,
-        2,
-        6,
-        8,
-    )
-
-
-def test_images_without_a_mark_are_left_out_where_asked() -> None:
-    mask = np.zeros((2, 6, 8), int)
-    empty = with_masks(two_frames(), {Path("a"): mask}, only=True)
-    assert empty.images.shape == (0, 1, 6, 8)
-    assert empty.images.dtype == np.uint8
-    assert empty.targets.shape == (0, 1, 6, 8)
-    assert empty.rows == ()
-    mask[1, 0, 0] = 1
-    one = with_masks(two_frames(), {Path("a"): mask}, only=True)
-    assert one.rows == (Row("a#2"),)
-    np.testing.assert_array_equal(one.images[0, 0], GREY + 1)
-    assert one.targets.sum() == 1
+@pytest.mark.parametrize("kept", [[False, False], [False, True]])
+def test_images_that_are_left_out_take_their_targets_and_rows_along(kept: list[bool]) -> None:
+    found = masked(two_frames(), np.ones((2, 6, 8), int)).at(np.array(kept))
+    assert found.images.shape == found.targets.shape == (sum(kept), 1, 6, 8)
+    assert found.images.dtype == np.uint8
+    assert found.rows == (Row("a#2"),) * sum(kept)
+    assert all(np.array_equal(image[0], GREY + 1) for image in found.images)
 
 
 def test_a_mask_of_another_size_or_length_is_refused() -> None:
     picture = one_picture(Scan("x.png", ()), np.zeros((1, 64, 64), np.uint8))
     with pytest.raises(Unreadable, match="its mask has 40 × 64 pixels, the image 64 × 64"):
-        with_masks(picture, {Path("a"): np.zeros((1, 40, 64), int)}, only=False)
+        masked(picture, np.zeros((1, 40, 64), int))
     with pytest.raises(Unreadable, match="its mask has 1 frames, the image 2"):
-        with_masks(two_frames(), {Path("a"): np.zeros((1, 6, 8), int)}, only=False)
+        masked(two_frames(), np.zeros((1, 6, 8), int))

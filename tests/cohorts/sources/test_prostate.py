@@ -1,16 +1,13 @@
 """Prostate MRI as volumes and as listed slices: sites, patients and parts as the files tell them."""
 
-import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
+from cohort_files import PIXELS, close, problems, save
 from numpy.typing import NDArray
-from PIL import Image
 
 from silodp.cohorts.catalogue import Catalogue, Unreadable
 from silodp.cohorts.sources.prostate import Prostate
@@ -21,7 +18,6 @@ VOLUME = np.random.default_rng(0).integers(1, 900, (8, 6, 5)).astype(np.int16)
 GLAND = np.zeros((8, 6, 5), dtype=np.uint8)
 GLAND[2:5, 1:3, 1:4] = 1
 GLAND[3, 2, 2] = 2
-GREY = np.arange(48, dtype=np.uint8).reshape(6, 8)
 
 
 OWN_PATIENTS = "a volume counts as a patient: if one person has several, set cohort.patient_pattern"
@@ -30,14 +26,12 @@ CONSTANT = "slices of a volume that show one grey only are left out"
 
 def volumes(root: Path, *names: str, content: NDArray[Any] = VOLUME) -> None:
     for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        nibabel.save(nibabel.Nifti1Image(content, AS_STORED), root / name)
+        save(root, name, content, AS_STORED)
 
 
-def slices(root: Path, *names: str, content: NDArray[Any] = GREY) -> None:
+def slices(root: Path, *names: str, content: NDArray[Any] = PIXELS) -> None:
     for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(content).save(root / name)
+        save(root, name, content)
 
 
 def listed(*names: str) -> list[dict[str, str]]:
@@ -49,24 +43,8 @@ def write(path: Path, **lists: Any) -> None:
     path.write_text(json.dumps({"training": [], "validation": [], "testing": [], **lists}))
 
 
-def close(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """As if the folder's rights were taken away, which does not keep the superuser out."""
-    scandir = os.scandir
-
-    def refuse(path: Any) -> Any:
-        if str(path) == str(folder):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-
-
 def look(root: Path, **settings: Any) -> Catalogue:
     return Prostate(path=str(root), **settings).scan(root)
-
-
-def problems(catalogue: Catalogue) -> dict[str, str]:
-    return {problem.name: problem.what for problem in catalogue.problems}
 
 
 def test_volumes_with_their_segmentations(tmp_path: Path) -> None:
@@ -185,7 +163,9 @@ def test_lists_beside_the_sites(tmp_path: Path) -> None:
     names = [f"HK/Image/Case0{case}/{number}.png" for case in range(3) for number in (7, 12)]
     slices(tmp_path, *names)
     slices(
-        tmp_path, *(name.replace("/Image/", "/Mask/") for name in names), content=(GREY > 30) * np.uint8(255)
+        tmp_path,
+        *(name.replace("/Image/", "/Mask/") for name in names),
+        content=(PIXELS > 30) * np.uint8(255),
     )
     write(
         tmp_path / "HK.json",
@@ -205,8 +185,8 @@ def test_lists_beside_the_sites(tmp_path: Path) -> None:
     assert catalogue.layout == "slices of 1 sites by json lists"
     assert catalogue.lists == (tmp_path / "HK.json",)
     pictures = catalogue.read(next(each for each in catalogue.scans if each.name == names[3]))
-    np.testing.assert_array_equal(pictures.images, GREY[None, None])
-    np.testing.assert_array_equal(pictures.targets, (GREY > 30)[None, None])
+    np.testing.assert_array_equal(pictures.images, PIXELS[None, None])
+    np.testing.assert_array_equal(pictures.targets, (PIXELS > 30)[None, None])
     (row,) = pictures.rows
     assert (row.name, row.features, row.size) == (names[3], {"slice": 12.0}, (6, 8))
 
@@ -259,8 +239,8 @@ def test_listed_slices_as_volumes_have_the_patient_of_their_folder(tmp_path: Pat
 
 
 def test_slices_without_gland_are_left_out_where_asked(tmp_path: Path) -> None:
-    slices(tmp_path, "A/Image/c/1.png", content=np.stack([GREY] * 3, axis=-1))
-    slices(tmp_path, "A/Mask/c/1.png", content=GREY * 0)
+    slices(tmp_path, "A/Image/c/1.png", content=np.stack([PIXELS] * 3, axis=-1))
+    slices(tmp_path, "A/Mask/c/1.png", content=PIXELS * 0)
     write(tmp_path / "A.json", training=listed("A/Image/c/1.png"))
     catalogue = look(tmp_path)
     pictures = catalogue.read(catalogue.scans[0])
@@ -281,8 +261,8 @@ def test_a_slice_without_a_number_has_no_position(tmp_path: Path) -> None:
 
 def test_every_problem_of_lists_is_named(tmp_path: Path) -> None:
     slices(tmp_path, "A/Image/c/1.png", "A/Mask/c/1.png", "A/Image/c/2.png", "A/Mask/c/3.png")
-    slices(tmp_path, "A/Image/c/5.png", "A/Mask/c/5.png", content=GREY[:4])
-    slices(tmp_path, "A/Mask/c/5.png", content=GREY)
+    slices(tmp_path, "A/Image/c/5.png", "A/Mask/c/5.png", content=PIXELS[:4])
+    slices(tmp_path, "A/Mask/c/5.png", content=PIXELS)
     write(
         tmp_path / "A.json",
         training=listed("A/Image/c/1.png", "A/Image/c/2.png", "A/Image/c/5.png"),

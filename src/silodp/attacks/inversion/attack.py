@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from silodp.attacks.inversion.open_network import open_network
-from silodp.attacks.inversion.reading import layer_input, read_layer, reconstruct
+from silodp.attacks.inversion.reading import Reading, layer_input, read_layer, reconstruct
 from silodp.attacks.inversion.result import AttackResult, AttackSettings, Score
-from silodp.attacks.inversion.search import Guess, Observed, invert_update
+from silodp.attacks.inversion.search import Guess, Observed, Search, invert_update
 from silodp.attacks.inversion.views import View, views_of
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
@@ -20,7 +20,8 @@ from silodp.local.parameters import FlatModel
 from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
-from silodp.runs.fitting import named_network, outputs, refuse_other_targets, trained_network
+from silodp.runs.build import device_named
+from silodp.runs.fitting import named_network, outputs, refuse_other_targets
 from silodp.runs.folder import RunFolder
 from silodp.tasks import Task, task_named
 
@@ -45,8 +46,6 @@ def invert(
         settings: the target and the effort.
         on_progress: called with (view, steps done, steps in all).
     """
-    from silodp.runs.build import device_named
-
     settings, place = settings or AttackSettings(), device_named(device)
     cohort = load_cohort(experiment.cohort)
     task = task_named(experiment.task)
@@ -57,8 +56,7 @@ def invert(
             f"--images {settings.images}, --batch {settings.batch}: {victim.name} has {len(victim.train)} "
             "training images; attack at least one batch and at most all of them"
         )
-    trained = trained_network(experiment, cohort, run) if run else named_network(experiment, cohort)
-    own = FlatModel(trained, place)
+    own = FlatModel(named_network(experiment, cohort, run), place)
     first = victim.train.images
     wanted = outputs(experiment, cohort)
     size = (int(first.shape[2]), int(first.shape[3]))
@@ -76,8 +74,7 @@ def invert(
     attacked = _attacked(victim.train, settings)
     scores, guesses = {}, {}
     for view in chosen:
-        model = own if view.own_network else easy
-        found = _guesses(model, task, attacked, view, others, wanted, settings, on_progress)
+        found = _guesses(task, attacked, view, others, wanted, settings, on_progress)
         scores[view.name], guesses[view.name] = _score(view, found, attacked, others, settings)
     truth = network_input(attacked.images)
     return AttackResult(experiment, settings, cohort.name, victim.name, v, scores, truth, guesses)
@@ -112,7 +109,6 @@ def _attacked(examples: Examples, settings: AttackSettings) -> Examples:
 
 
 def _guesses(
-    model: FlatModel,
     task: Task,
     attacked: Examples,
     view: View,
@@ -122,7 +118,8 @@ def _guesses(
     on_progress: OnProgress | None,
 ) -> list[Guess]:
     """A reconstruction of every batch."""
-    place, found, done = model.values.device, [], 0
+    network, place = view.model.module, view.model.values.device
+    found, done = list[Guess](), 0
     total = len(attacked) // settings.batch * settings.search.restarts * settings.search.iterations
 
     def step(count: int = 1) -> None:
@@ -133,47 +130,41 @@ def _guesses(
 
     for number in range(0, len(attacked), settings.batch):
         batch = attacked[torch.arange(number, number + settings.batch)].to(place)
-        known, masks = settings.labels == "known", batch.targets.ndim == 4
-        update = view.update(batch)
-        model.module.train()
-        chance = generator(CPU, settings.seed, "attack", view.name, number)
-        if read := _read_and_reconstruct(model, update, batch, others, settings, chance, step):
-            found.append(read)
+        update, shape = view.update(batch), tuple(batch.images.shape)
+        network.train()
+        rng = generator(CPU, settings.seed, "attack", view.name, number)
+        gradients = {name: values.to(place) for name, values in view.model.named_tensors(-update).items()}
+        if reading := read_layer(network, gradients, shape, rng):
+            found.append(_through(reading, network, others, settings.search, rng, step))
             continue
+        known, masks = settings.labels == "known", batch.targets.ndim == 4
         observed = Observed(
-            model.module,
+            network,
             task.loss,
             update,
             float(others.mean()),
-            tuple(batch.images.shape),
+            shape,
             batch.targets if known else None if masks else classes_in(update, outputs, len(batch)),
             tuple(batch.targets.shape),
         )
-        found.append(invert_update(observed, settings.search, chance, step))
+        found.append(invert_update(observed, settings.search, rng, step))
     return found
 
 
-def _read_and_reconstruct(
-    model: FlatModel,
-    update: Tensor,
-    batch: Examples,
+def _through(
+    reading: Reading,
+    network: nn.Module,
     others: Tensor,
-    settings: AttackSettings,
-    chance: torch.Generator,
+    search: Search,
+    rng: torch.Generator,
     step: Callable[[int], None],
-) -> Guess | None:
-    """A reconstruction through the input of a layer; None where no layer input can be recovered."""
-    gradients = {name: tensor.to(update.device) for name, tensor in model.named_tensors(-update).items()}
-    reading = read_layer(model.module, gradients, tuple(batch.images.shape), chance)
-    if reading is None:
-        return None
-    restarts = settings.search.restarts
-    steps = settings.search.iterations
-    images = reconstruct(model.module, reading, others, steps, chance, lambda: step(restarts))
+) -> Guess:
+    """The reconstruction through the recovered input of a layer; takes the steps of one start only."""
+    images = reconstruct(network, reading, others, search.iterations, rng, lambda: step(search.restarts))
     with torch.no_grad():
-        cosine = float((layer_input(model.module, reading.layer, images) * reading.features).sum())
+        cosine = float((layer_input(network, reading.layer, images) * reading.features).sum())
     words = (
-        f"{reading.features.numel():,} features for {batch.images[0].numel():,} pixels, read before "
+        f"{reading.features.numel():,} features for {images.numel():,} pixels, read before "
         f"{reading.layer}; two readings agree to {reading.agreement:.3f}"
     )
     return Guess(images, 1 - cosine, words)

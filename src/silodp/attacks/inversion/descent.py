@@ -15,7 +15,7 @@ def descend(
     cost: Callable[[], Tensor],
     iterations: int,
     learning_rate: float,
-    on_step: OnStep | None = None,
+    on_step: OnStep,
     also: Sequence[Tensor] = (),
 ) -> None:
     """Lowers `cost()` by changing `images` and `also` in place; all of them require gradients.
@@ -38,8 +38,7 @@ def descend(
         schedule.step()
         with torch.no_grad():
             images.clamp_(-1, 1)
-        if on_step is not None:
-            on_step()
+        on_step()
 
 
 def total_variation(images: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from silodp.attacks.inversion.result import AttackResult, Score
-from silodp.files import private_folder, to_json, write_atomically
+from silodp.files import private_folder, write_atomically, write_json
 from silodp.runs.wording import show_epsilon
 from silodp.tables import markdown_table, write_csv
 
@@ -22,7 +22,7 @@ def write_attack(result: AttackResult, out: Path) -> None:
     write_csv(out / "attack.csv", _image_rows(result))
     write_atomically(out / "attack.md", (markdown(result) + "\n").encode())
     write_atomically(out / "sheet.png", _sheet(result))
-    write_atomically(out / "attack.json", (to_json(result.to_dict(), indent=1) + "\n").encode())
+    write_json(out / "attack.json", result.to_dict(), indent=1)
 
 
 def shows_patients(result: AttackResult) -> bool:

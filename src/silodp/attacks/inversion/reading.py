@@ -141,7 +141,7 @@ def reconstruct(
     others: Tensor,
     iterations: int,
     generator: torch.Generator,
-    on_step: OnStep | None = None,
+    on_step: OnStep,
 ) -> Tensor:
     """The image whose layer input is closest to the recovered one.
 
@@ -182,9 +182,9 @@ def _linear_guess(
 
     gram, product = torch.zeros((), device=others.device), torch.zeros((), device=others.device)
     chosen = torch.randint(len(others), (count,), generator=generator)
-    chance = torch.Generator(others.device).manual_seed(int(chosen[0]))
+    of_flips = torch.Generator(others.device).manual_seed(int(chosen[0]))
     for number in chosen.tolist():
-        image, _ = affine_flip(others[number : number + 1], None, chance)
+        image, _ = affine_flip(others[number : number + 1], None, of_flips)
         rows = near(layer_input(network, reading.layer, image))
         gram = gram + rows.T @ rows
         product = product + rows.T @ unfold(image, block, stride=block)[0].T.double()

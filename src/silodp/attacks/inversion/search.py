@@ -72,7 +72,7 @@ class Guess:
 
 
 def invert_update(
-    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None = None
+    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep = lambda: None
 ) -> Guess:
     """The best guess of the images behind an update.
 
@@ -86,9 +86,7 @@ def invert_update(
     return min(guesses, key=lambda guess: guess.mismatch)
 
 
-def _one_start(
-    observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep | None
-) -> Guess:
+def _one_start(observed: Observed, search: Search, generator: torch.Generator, on_step: OnStep) -> Guess:
     network, update, targets = observed.network, observed.update, observed.targets
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     wanted = -update / update.norm().clamp_min(1e-30)
@@ -97,11 +95,10 @@ def _one_start(
     masks = []
     if targets is None:
         hidden = 0.01 * torch.randn(observed.target_shape, generator=generator)
-        hidden = hidden.to(update.device).requires_grad_()
-        masks.append(hidden)
+        masks.append(hidden.to(update.device).requires_grad_())
 
     def mismatch() -> Tensor:
-        loss = observed.loss(network(images), targets if targets is not None else hidden.sigmoid())
+        loss = observed.loss(network(images), masks[0].sigmoid() if targets is None else targets)
         flat = flatten(torch.autograd.grad(loss, parameters, create_graph=True))
         cosine: Tensor = flat @ wanted / flat.norm().clamp_min(1e-30)
         return 1 - cosine

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.experiment import Experiment
-from silodp.federation import build_mechanism
 from silodp.local.clip import norm
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import network_input
+from silodp.mechanism import Mechanism
 from silodp.messages import Contribution, RoundPlan
 from silodp.noise.streams import seeded_noise
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -32,14 +32,14 @@ class View:
     Attributes:
         name: short, as in attack.json.
         words: description.
-        own_network: whether it is of the experiment's own network, not of the easily inverted one.
+        model: the experiment's own network, or the easily inverted one.
         update: Δ as the attacker knows it, from the attacked batch.
         epsilon: for a hospital and for an intermediary, of this one round; infinite where nothing is added.
     """
 
     name: str
     words: str
-    own_network: bool
+    model: FlatModel
     update: Callable[[Examples], Tensor]
     epsilon: tuple[float, float] = (float("inf"), float("inf"))
 
@@ -56,23 +56,21 @@ def views_of(
     """The control, then the experiment's own network, then both under noise."""
     z = experiment.privacy.noise_multiplier
     views = [
-        View("control", "one batch, no noise, open network", False, partial(batch_step, easy, task)),
-        View("own network", "one batch, no noise", True, partial(batch_step, own, task)),
+        View("control", "one batch, no noise, open network", easy, partial(batch_step, easy, task)),
+        View("own network", "one batch, no noise", own, partial(batch_step, own, task)),
         View(
-            "whole hospital", "a hospital's local training, no noise", True,
+            "whole hospital", "a hospital's local training, no noise", own,
             partial(whole_hospital, experiment, own, data),
         ),
     ]  # fmt: skip
+    split = {"DP-FedAvg": (1, "one batch")}
+    if v > 1:
+        split["intermediaries"] = v, f"one batch in all {v} parts"
     for model, prefix, where in ((easy, "", "open network"), (own, "own ", "own network")) if z else ():
-        is_own, spent = model is own, gaussian_epsilon(1 / z, delta)
-        words = f"one batch, z = {z:g}, {where}"
-        seen = partial(noised_step, experiment, model, task, 1)
-        views.append(View(f"{prefix}DP-FedAvg", words, is_own, seen, (spent, spent)))
-        if v > 1:
-            words = f"one batch in all {v} parts, z = {z:g}, {where}"
-            seen = partial(noised_step, experiment, model, task, v)
-            epsilon = (gaussian_epsilon(v / z, delta), spent)
-            views.append(View(f"{prefix}intermediaries", words, is_own, seen, epsilon))
+        for name, (parts, batch) in split.items():
+            update = partial(noised_step, experiment, model, task, parts)
+            epsilon = gaussian_epsilon(parts / z, delta), gaussian_epsilon(1 / z, delta)
+            views.append(View(f"{prefix}{name}", f"{batch}, z = {z:g}, {where}", model, update, epsilon))
     return views
 
 
@@ -113,7 +111,7 @@ def released(experiment: Experiment, update: Tensor, v: int) -> Tensor:
         clipping={"rule": "fixed", "bound": bound}, participation={"rule": "all"}, privacy__noise="central",
         privacy__may_stay_away=0,
     )  # fmt: skip
-    mechanism = build_mechanism(private, [len(update)])
+    mechanism = Mechanism.of(private, [len(update)])
     plan = RoundPlan(1, update, v, bound)
     noise = seeded_noise(experiment.seed, 1)
     numbers, _ = mechanism.encode(plan, (update.clone() for _ in range(v)))

@@ -10,18 +10,16 @@ import atexit
 import io
 import json
 import os
-import select
-import struct
 import subprocess
 import sys
-import time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 SECONDS = 300  # for one file
-_FRAME = struct.Struct("<cQ")  # whether it is an array, and the bytes that follow
 _idle: list[_Decoder] = []
 _owner = os.getpid()
 
@@ -64,42 +62,31 @@ class _Decoder:
     """A decoding process."""
 
     def __init__(self) -> None:
+        self._pipe, theirs = Pipe()
         # -P: nothing is imported from the folder of this file.
-        command = [sys.executable, "-P", __file__]
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, bufsize=0)
+        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        nothing = subprocess.DEVNULL  # some decoders print
+        with theirs:
+            self._process = subprocess.Popen(
+                command, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[theirs.fileno()]
+            )
 
     @property
     def lives(self) -> bool:
         return self._process.poll() is None
 
     def ask(self, request: dict[str, Any]) -> tuple[bool, bytes]:
-        assert self._process.stdin is not None
-        until = time.monotonic() + SECONDS
+        """Whether the answer is an array, and its bytes, else those of an error; `Ended` if none comes."""
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        except OSError:
-            raise Ended("the decoder has ended") from None
-        kind, length = _FRAME.unpack(self._read(_FRAME.size, until))
-        return kind == b"A", self._read(length, until)
-
-    def _read(self, length: int, until: float) -> bytes:
-        assert self._process.stdout is not None
-        parts, pipe = bytearray(), self._process.stdout.fileno()
-        while len(parts) < length:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                raise Ended(f"the decoder takes more than {SECONDS} seconds")
-            part = os.read(pipe, min(length - len(parts), 2**20))
-            if not part:
-                raise Ended("the decoder crashed")
-            parts += part
-        return bytes(parts)
+            self._pipe.send_bytes(json.dumps(request).encode())
+            if self._pipe.poll(SECONDS):
+                return self._pipe.recv_bytes() == b"array", self._pipe.recv_bytes()
+        except (OSError, EOFError):
+            raise Ended("the decoder crashed") from None
+        raise Ended(f"the decoder takes more than {SECONDS} seconds")
 
     def end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._pipe.close()
         self._process.kill()
         self._process.wait()
 
@@ -110,26 +97,27 @@ def _end_all() -> None:
         _idle.pop().end()
 
 
-def _serve() -> None:
-    """In the other process: answers requests, one a line, until the input ends."""
+def _serve(pipe: Connection) -> None:
+    """In the other process: answers requests until the pipe is closed."""
     from pydicom import config, dcmread
     from pydicom.pixels.utils import pixel_array
 
     config.settings.reading_validation_mode = config.IGNORE
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # some decoders print
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
+    while True:
+        try:
+            request = json.loads(pipe.recv_bytes())
+        except EOFError:
+            return
         try:
             out = io.BytesIO()
             array = pixel_array(dcmread(request["path"], force=True), **request["options"])
             np.save(out, array, allow_pickle=False)
-            kind, content = b"A", out.getvalue()
+            kind, content = b"array", out.getvalue()
         except Exception as error:
-            kind, content = b"E", (str(error) or type(error).__name__).encode()
-        answers.write(_FRAME.pack(kind, len(content)) + content)
-        answers.flush()
+            kind, content = b"error", (str(error) or type(error).__name__).encode()
+        pipe.send_bytes(kind)
+        pipe.send_bytes(content)
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(Connection(int(sys.argv[1])))

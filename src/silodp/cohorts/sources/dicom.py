@@ -77,7 +77,6 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
     image = read_dicom_image(scan.files[0])
     images = _grey(image, channels, head)
     frames = len(images)
-    targets = np.full(frames, -1 if scan.label is None else scan.label)
     rows = []
     for number, position in enumerate(image.positions, start=1):
         known = {"slice": position, "scanner": image.scanner}
@@ -90,7 +89,7 @@ def read_dicom(scan: Scan, channels: int | None, *, head: bool = False) -> Pictu
                 features={name: value for name, value in known.items() if value is not None},
             )
         )
-    return Pictures(images, targets, tuple(rows))
+    return Pictures(images, scan.labels(frames), tuple(rows))
 
 
 def _links(image: DicomImage, named: bool) -> tuple[str, ...]:
@@ -116,7 +115,7 @@ def read_dicom_image(path: Path) -> DicomImage:
     try:
         refuse_large(path, file)
         return _image(file)
-    except Unreadable:
+    except (Unreadable, MemoryError):
         raise
     except Exception as error:  # pydicom raises many kinds on tags that are not what they should be
         raise Unreadable(f"its tags are damaged: {reason_of(error)}") from error
@@ -160,7 +159,7 @@ def _open(path: Path) -> FileDataset:
         return file
     except (Unreadable, OSError):
         raise
-    except Exception as error:
+    except Exception as error:  # a damaged length raises MemoryError, too
         raise Unreadable(f"it is a damaged DICOM file: {reason_of(error)}") from error
 
 

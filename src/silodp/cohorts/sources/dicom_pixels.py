@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 AIR = -1024.0  # Hounsfield units; nothing is thinner
-
-
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 
@@ -50,6 +48,8 @@ def decode(file: FileDataset) -> NDArray[Any]:
             raise Unreadable(f"its pixel data are cut off after {there} of {wanted} bytes")
     try:
         stored = _pixels(file)
+    except MemoryError:
+        raise
     except Ended as error:
         raise Unreadable(f"its pixels ({form}) cannot be decoded: {error}") from error
     except Exception as error:

@@ -15,19 +15,11 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import (
-    Catalogue,
-    Measure,
-    Pictures,
-    Problem,
-    Scan,
-    Unreadable,
-    at_fault,
-    one_picture,
-)
-from silodp.cohorts.kinds import ImageSize, MaskCohort
+from silodp.cohorts.catalogue import Catalogue, Measure, Pictures, Problem, Scan, Unreadable, one_picture
+from silodp.cohorts.kinds import FileCohort, ImageSize, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
 from silodp.cohorts.sources.layout import (
     LAYOUTS,
@@ -139,19 +131,23 @@ class Folder(MaskCohort):
         )
 
 
+def read_image(scan: Scan, settings: FileCohort) -> Pictures:
+    """A picture, or the frames of a DICOM file, with the scan's class."""
+    path = scan.files[0]
+    if _is_dicom(path):
+        return read_dicom(scan, settings.channels, head=settings.head)
+    return one_picture(scan, read_picture(path))
+
+
 def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
     """One image of any kind, with its class or with the masks in its further files."""
-    image, masks = scan.files[0], scan.files[1:]
-    if is_nifti(image):
+    if is_nifti(scan.files[0]):
         return read_nifti(scan, settings.mask_labels, settings.with_mask_only, settings.mask_threshold)
-    pictures = (
-        read_dicom(scan, settings.channels) if _is_dicom(image) else one_picture(scan, read_picture(image))
-    )
+    pictures, masks = read_image(scan, settings), scan.files[1:]
     if not masks:
         return pictures
-    numbers = {mask: _mask_numbers(mask) for mask in masks}
-    only = settings.with_mask_only
-    return with_masks(pictures, numbers, settings.mask_labels, settings.mask_threshold, only=only)
+    pictures = with_masks(pictures, masks, _mask_numbers, settings.mask_labels, settings.mask_threshold)
+    return pictures.at(np.any(pictures.targets, (1, 2, 3))) if settings.with_mask_only else pictures
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
@@ -172,12 +168,11 @@ def _measure(scan: Scan) -> Measure:
 
 def _mask_numbers(path: Path) -> NDArray[Any]:
     """Reads the values of a mask's file, as (frames, height, width)."""
-    with at_fault(path):
-        if is_nifti(path):
-            raise Unreadable("the mask is a volume, its image is not")
-        if _is_dicom(path):
-            return mask_numbers(read_dicom_image(path).pixels[:, 0])
-        return read_mask_picture(path)[None]
+    if is_nifti(path):
+        raise Unreadable("the mask is a volume, its image is not")
+    if _is_dicom(path):
+        return mask_numbers(read_dicom_image(path).pixels[:, 0])
+    return read_mask_picture(path)[None]
 
 
 def _is_dicom(path: Path | str) -> bool:

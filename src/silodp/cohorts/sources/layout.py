@@ -8,23 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from silodp.cohorts.catalogue import Problem
+from silodp.cohorts.catalogue import PART_NAMES, Problem
 from silodp.cohorts.sources.pairing import IMAGES, MASKS, Found
 from silodp.errors import InputError
 
-_PARTS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-
-
 _HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
-
-
 _NO = re.compile(r"(no|non|not|without) ")
-
-
 LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
 
 
@@ -49,7 +38,7 @@ def located(names: Sequence[str], root: Path) -> tuple[list[Found], list[Problem
 def by_part(found: list[Found], root: Path) -> list[Found]:
     """Removes the part from paths where all folders are parts; refuses a mixture."""
     folders = {each.rest[0] for each in found if len(each.rest) > 1}
-    parts = {folder for folder in folders if folder.lower() in _PARTS}
+    parts = {folder for folder in folders if folder.lower() in PART_NAMES}
     if any(each.part for each in found) or not parts:
         return found
     if parts != folders:
@@ -59,7 +48,9 @@ def by_part(found: list[Found], root: Path) -> list[Found]:
             f"({', '.join(sorted(folders - parts)[:3])}), at {where}; rename or move one of them"
         )
     return [
-        replace(each, part=_PARTS[each.rest[0].lower()], rest=each.rest[1:]) if len(each.rest) > 1 else each
+        replace(each, part=PART_NAMES[each.rest[0].lower()], rest=each.rest[1:])
+        if len(each.rest) > 1
+        else each
         for each in found
     ]
 

@@ -57,13 +57,13 @@ class MedMnist(FileCohort):
 
 def _read(scan: Scan, classes: tuple[str, ...]) -> Pictures:
     with open_arrays(scan.files[0]) as arrays:
-        images = np.concatenate([as_images(arrays[f"{split}_images"]) for split in SPLITS])
+        images = {split: as_images(arrays[f"{split}_images"]) for split in SPLITS}
         labels = np.concatenate([arrays[f"{split}_labels"].reshape(-1) for split in SPLITS])
-        counts = {split: len(arrays[f"{split}_images"]) for split in SPLITS}
-    size = (images.shape[-2], images.shape[-1])
+    together = np.concatenate(list(images.values()))
+    size = (together.shape[-2], together.shape[-1])
     rows = tuple(
         Row(f"{scan.name}#{split}-{number}", part=part, size=size)
         for split, part in SPLITS.items()
-        for number in range(counts[split])
+        for number in range(len(images[split]))
     )
-    return Pictures(images, numbers_of(labels, classes), rows)
+    return Pictures(together, numbers_of(labels, classes), rows)

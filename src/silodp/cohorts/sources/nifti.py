@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import Measure, Pictures, Scan, Unreadable, at_fault, first_line
 from silodp.cohorts.sources.limits import refuse_larger, times
-from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
+from silodp.cohorts.sources.pixels import as_unit, mask_numbers, with_masks
 
 NIFTI = (".nii.gz", ".nii")
 HEADER = 540  # bytes, of the longer kind
@@ -44,12 +44,41 @@ def read_nifti(
             one grey (as at a volume's ends) and have nothing marked.
         mask_threshold: one mask of all from this value up; without it, and without labels, of all above 0.
     """
+    from nibabel.affines import voxel_sizes
+
+    def read_mask(path: Path) -> NDArray[Any]:
+        with at_fault(path, BROKEN):
+            return _mask(path, image, codes)
+
     try:
-        return _slices(scan, mask_labels, with_mask_only, mask_threshold)
-    except Unreadable:
+        image, codes = _canonical(scan.files[0])
+        images = np.ascontiguousarray(_as_seen(as_unit(image.get_fdata(dtype=np.float32)))[:, None])
+        kept = images.min((1, 2, 3)) < images.max((1, 2, 3))
+        spacing = round(float(np.mean(voxel_sizes(image.affine)[:2])), 4)
+        rows = tuple(
+            scan.row(
+                name=f"{scan.name}#{index}",
+                size=images.shape[-2:],
+                features={"slice": float(index), "spacing": spacing},
+            )
+            for index in range(len(images))
+        )
+        pictures = Pictures(images, scan.labels(len(images)), rows)
+        if len(scan.files) > 1:
+            pictures = with_masks(pictures, scan.files[1:], read_mask, mask_labels, mask_threshold)
+            marked = pictures.targets.any((1, 2, 3))
+            if with_mask_only and not marked.any():
+                raise Unreadable(
+                    "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
+                )
+            kept = marked if with_mask_only else marked | kept
+    except (Unreadable, MemoryError):
         raise
     except Exception as error:  # nibabel, gzip and zlib each raise their own kinds on damaged files
         raise Unreadable(BROKEN.format(first_line(error, *scan.files))) from error
+    if not kept.any():
+        raise Unreadable("each of its slices is constant")
+    return pictures.at(kept)
 
 
 def measure_nifti(path: Path) -> Measure:
@@ -58,50 +87,11 @@ def measure_nifti(path: Path) -> Measure:
     return Measure(image.shape[1], image.shape[0])
 
 
-def _slices(
-    scan: Scan, mask_labels: tuple[int, ...] | None, with_mask_only: bool, mask_threshold: float | None
-) -> Pictures:
-    image, codes = _canonical(scan.files[0])
-    slices = _as_seen(as_unit(image.get_fdata(dtype=np.float32)))
-    count, height, width = slices.shape
-    kept = slices.min((1, 2)) < slices.max((1, 2))
-    values = []
-    if len(scan.files) > 1:
-        labels = mask_labels if len(scan.files) == 2 else None
-        masks = []
-        for path in scan.files[1:]:
-            with at_fault(path, BROKEN):
-                numbers = _mask(path, image, codes)
-                values.append(values_in(numbers))
-                masks.append(split_masks(numbers, labels, mask_threshold))
-        targets: NDArray[Any] = np.concatenate(masks, axis=1)
-        marked = targets.any((1, 2, 3))
-        if with_mask_only and not marked.any():
-            raise Unreadable(
-                "the mask is empty, and cohort.with_mask_only leaves nothing of it", scan.files[1]
-            )
-        kept = marked if with_mask_only else marked | kept
-    else:
-        targets = np.full(count, -1 if scan.label is None else scan.label)
-    if not kept.any():
-        raise Unreadable("each of its slices is constant")
-    spacing = round(float(np.mean(_nibabel().affines.voxel_sizes(image.affine)[:2])), 4)
-    rows = tuple(
-        scan.row(
-            name=f"{scan.name}#{index}",
-            size=(height, width),
-            features={"slice": float(index), "spacing": spacing},
-        )
-        for index in np.flatnonzero(kept).tolist()
-    )
-    images = np.ascontiguousarray(slices[kept][:, None])
-    return Pictures(images, targets[kept], rows, mask_values=tuple(values))
-
-
 def _canonical(path: Path) -> tuple[Any, tuple[str, ...]]:
     """A volume in canonical orientation (RAS+), and the orientation of its axes in the file."""
-    nibabel = _nibabel()
-    image = nibabel.squeeze_image(_load(path))  # a fourth axis of one
+    import nibabel
+
+    image = load_volume(path)
     if len(image.shape) != 3:
         raise Unreadable(f"it has the shape {times(image.shape)}; save one volume of three axes a file")
     return nibabel.as_closest_canonical(image), nibabel.aff2axcodes(image.affine)
@@ -112,7 +102,8 @@ def _load(path: Path) -> Any:
 
     The header is checked first, and extensions are not read: nibabel's own function would decompress them.
     """
-    nibabel = _nibabel()
+    import nibabel
+
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         start = file.read(HEADER)
     kinds = (nibabel.Nifti1Image, nibabel.Nifti2Image)
@@ -137,8 +128,10 @@ def from_seen(slices: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_volume(path: Path) -> Any:
-    """A volume of three axes as in its file: a nibabel image whose voxels are not read yet."""
-    return _nibabel().squeeze_image(_load(path))
+    """A volume as in its file, without axes of one: a nibabel image whose voxels are not read yet."""
+    import nibabel
+
+    return nibabel.squeeze_image(_load(path))
 
 
 def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
@@ -160,14 +153,8 @@ def _mask(path: Path, image: Any, codes: tuple[str, ...]) -> NDArray[Any]:
 
 def _apart(mask: Any, image: Any) -> float:
     """The largest distance between corresponding corners of two volumes, in voxels of the coarsest axis."""
-    affines = _nibabel().affines
+    from nibabel import affines
+
     corners = np.array(list(product(*((0, length - 1) for length in image.shape))))
     ways = affines.apply_affine(mask.affine, corners) - affines.apply_affine(image.affine, corners)
     return float(np.linalg.norm(ways, axis=1).max() / affines.voxel_sizes(image.affine).max())
-
-
-def _nibabel() -> Any:
-    """Imported when needed; half of its functions have no types."""
-    import nibabel
-
-    return nibabel

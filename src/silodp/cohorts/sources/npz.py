@@ -16,14 +16,13 @@ from typing import IO, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Row, Scan, Unreadable, first_line
+from silodp.cohorts.catalogue import PART_NAMES, Catalogue, Pictures, Row, Scan, Unreadable, first_line
 from silodp.cohorts.kinds import MaskSettings
 from silodp.cohorts.sources.limits import refuse_larger, times
 from silodp.cohorts.sources.pixels import as_unit, mask_numbers, split_masks, values_in
 from silodp.errors import InputError
 from silodp.files import open_plain
 
-SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 NAMES = ("image", "label", "mask", "patient", "hospital", "part")  # each also in the plural
 
 
@@ -37,7 +36,9 @@ class Npz(MaskSettings):
     def scan(self, root: Path) -> Catalogue:
         """Reads names and shapes; pixels are read later."""
         with open_arrays(root) as arrays:
-            names = {name: _present(arrays, name) for name in NAMES}
+            names = {
+                name: next((found for found in (name, f"{name}s") if found in arrays), None) for name in NAMES
+            }
             if names["image"] is None or (names["label"] is None) == (names["mask"] is None):
                 raise InputError(
                     f"cohort.path = {root}: it holds the arrays {', '.join(sorted(arrays))}; "
@@ -48,7 +49,7 @@ class Npz(MaskSettings):
                 labels = _column(arrays[names["label"]], names["label"], root)
                 classes = tuple(map(str, np.unique(labels).tolist()))
             else:
-                stacked = arrays.shape(str(names["mask"]))[1:-2]
+                stacked = arrays.header(str(names["mask"]))[0][1:-2]
                 classes = tuple(map(str, self.mask_labels or range(1, 1 + (stacked[0] if stacked else 1))))
         read = partial(_read, names=names, classes=classes, settings=self)
         layout = f"an npz file with images and {'masks' if target == 'mask' else 'labels'}"
@@ -99,9 +100,6 @@ class Arrays(Mapping[str, NDArray[Any]]):
         if math.prod(shape) * dtype.itemsize != self._members[name].file_size - start:
             raise Unreadable(f"{name} declares {times(shape)} values of {dtype}, which it does not hold")
         return shape, dtype
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.header(name)[0]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         _, dtype = self.header(name)
@@ -216,9 +214,9 @@ def _text(value: Any) -> str | None:
 
 
 def _part(text: str) -> str:
-    if text.lower() not in SPLITS:
-        raise Unreadable(f"an image's part is {text!r}; it can be {', '.join(SPLITS)}")
-    return SPLITS[text.lower()]
+    if text.lower() not in PART_NAMES:
+        raise Unreadable(f"an image's part is {text!r}; it can be {', '.join(PART_NAMES)}")
+    return PART_NAMES[text.lower()]
 
 
 def _masks(
@@ -249,10 +247,6 @@ def _is_feature(arrays: Arrays, name: str, names: Mapping[str, str | None], coun
     except (Unreadable, ValueError):  # objects, or damaged; it is not needed
         return False
     return shape == (count,) and dtype.kind in "biufU"
-
-
-def _present(arrays: Mapping[str, Any], name: str) -> str | None:
-    return next((found for found in (name, f"{name}s") if found in arrays), None)
 
 
 def _column(values: NDArray[Any], name: str, path: Path) -> NDArray[Any]:

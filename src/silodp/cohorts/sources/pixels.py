@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,8 @@ from silodp.cohorts.sources.limits import refuse_larger
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM")  # Pillow knows others, and starts programs for some
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
-COLOURED = (
-    1 << 32
-)  # and above it 24 bits of red, green and blue: a colour in a mask; no file has such a label
+# And above it 24 bits of red, green and blue: a colour in a mask. No file has such a label.
+COLOURED = 1 << 32
 WHOLE = 1e-3  # tolerance for labels that were scaled
 MOST_VALUES = 300  # distinct values of a mask that are kept
 
@@ -115,54 +114,47 @@ def _brightness(mask: NDArray[Any]) -> NDArray[Any]:
 
 def with_masks(
     pictures: Pictures,
-    masks: Mapping[Path, NDArray[Any]],
+    files: Sequence[Path],
+    read: Callable[[Path], NDArray[Any]],
     labels: tuple[int, ...] | None = None,
     threshold: float | None = None,
-    *,
-    only: bool,
 ) -> Pictures:
-    """Adds masks from other files to pictures.
+    """Puts the masks from other files in place of the targets.
 
     Args:
         pictures: the images of one scan.
-        masks: (n, height, width) values of each file.
+        files: with the masks.
+        read: gives the (n, height, width) values of one of them.
         labels: for a single file, the values that become one mask each.
         threshold: see `split_masks`.
-        only: whether to leave out images whose masks are empty.
     """
-    images = pictures.images
-    for mask in masks.values():
-        if mask.shape[-2:] != images.shape[-2:]:
-            theirs, ours = (f"{array.shape[-2]} × {array.shape[-1]}" for array in (mask, images))
-            raise Unreadable(f"its mask has {theirs} pixels, the image {ours}")
-        if len(mask) != len(images):
-            raise Unreadable(f"its mask has {len(mask)} frames, the image {len(images)}")
-    split = []
-    for path, mask in masks.items():
+    masks, values = [], []
+    for path in files:
         with at_fault(path):
-            split.append(split_masks(mask, labels if len(masks) == 1 else None, threshold))
-    targets = np.concatenate(split, axis=1)
-    kept = np.flatnonzero(targets.any((1, 2, 3)) | (not only)).tolist()
-    return replace(
-        pictures,
-        images=images[kept],
-        targets=targets[kept],
-        rows=tuple(pictures.rows[row] for row in kept),
-        mask_values=tuple(map(values_in, masks.values())),
-    )
+            numbers = read(path)
+        if numbers.shape[-2:] != pictures.images.shape[-2:]:
+            theirs, ours = (f"{array.shape[-2]} × {array.shape[-1]}" for array in (numbers, pictures.images))
+            raise Unreadable(f"its mask has {theirs} pixels, the image {ours}")
+        if len(numbers) != len(pictures.images):
+            raise Unreadable(f"its mask has {len(numbers)} frames, the image {len(pictures.images)}")
+        with at_fault(path):
+            masks.append(split_masks(numbers, labels if len(files) == 1 else None, threshold))
+        values.append(values_in(numbers))
+    return replace(pictures, targets=np.concatenate(masks, axis=1), mask_values=tuple(values))
 
 
-def as_unit(numbers: NDArray[Any], low: float = 1.0, high: float = 99.0) -> NDArray[np.float32]:
-    """Scales values to 0…1 between two percentiles of all of them, as float32."""
+def as_unit(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Scales values to 0…1 between the 1st and the 99th percentile of all of them, as float32."""
     values = numbers.astype(np.float32)
     if not np.isfinite(values).all():
         raise Unreadable("it has NaN or infinite values")
-    below, above = np.percentile(values, [low, high])
+    ends = (1.0, 99.0)
+    below, above = np.percentile(values, ends)
     if above <= below:  # nearly all numbers are the same
-        low, high = 0.0, 100.0
+        ends = (0.0, 100.0)
         if values.max() <= values.min():
             raise Unreadable("it is constant")
-    bottom, top = _percentiles(values, low, high)
+    bottom, top = _percentiles(values, *ends)
     if top <= bottom:  # in single precision
         bottom, top = values.min(), values.max()
     unit: NDArray[np.float32] = ((values - bottom) / (top - bottom)).clip(0.0, 1.0)

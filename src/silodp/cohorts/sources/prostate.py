@@ -139,9 +139,8 @@ def _lists(root: Path, below: Below) -> tuple[dict[Path, Mapping[str, Any]], lis
     found: dict[Path, Mapping[str, Any]] = {}
     for name in below.ending_in(".json"):
         path = root / name
-        if (
-            path.suffix != ".json" or path.name == "dataset.json" or name.count("/") > 1
-        ):  # the Decathlon's description of a site
+        # dataset.json is the Decathlon's description of a site.
+        if path.suffix != ".json" or path.name == "dataset.json" or name.count("/") > 1:
             continue
         try:
             content = read_json(path)

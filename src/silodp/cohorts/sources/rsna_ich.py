@@ -11,16 +11,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan, one_picture
+from silodp.cohorts.catalogue import Catalogue, Pictures, Problem, Scan
 from silodp.cohorts.kinds import Classes, FolderCohort, ImageSize
-from silodp.cohorts.sources.dicom import DICOM, read_dicom
+from silodp.cohorts.sources.dicom import DICOM
+from silodp.cohorts.sources.folder import read_image
 from silodp.cohorts.sources.pairing import patient_pattern, with_pattern
-from silodp.cohorts.sources.pixels import PICTURES, read_picture
+from silodp.cohorts.sources.pixels import PICTURES
 from silodp.cohorts.sources.rsna_labels import (
     ALL,
     KAGGLE,
@@ -38,14 +38,7 @@ MANY = 20_000  # files; fewer are scanned quickly
 LEVELS = 2  # of folders below the root in which a csv is looked for
 
 
-@dataclass
-class _Files:
-    """Files below the root: csv files, and images by name without extension. Paths are relative."""
-
-    below: Below
-    tables: list[str] = field(default_factory=list)
-    dicom: dict[str, list[str]] = field(default_factory=dict)
-    pictures: dict[str, list[str]] = field(default_factory=dict)
+Images = dict[str, list[str]]  # paths of an image by its name without extension
 
 
 class RsnaIch(FolderCohort):
@@ -70,7 +63,7 @@ class RsnaIch(FolderCohort):
         return [below.fingerprint, *(stamp(folder / name) for name in below.ending_in(".csv"))]
 
     def reader(self) -> Callable[[Scan], Pictures]:
-        return partial(_read, channels=self.channels)
+        return partial(read_image, settings=self)
 
     def scan(self, root: Path) -> Catalogue:
         """Reads the labels, and finds their images in one pass over the folders."""
@@ -82,66 +75,63 @@ class RsnaIch(FolderCohort):
                     f"cohort.path = {root}: give the folder of the images and the csv with labels"
                 )
             root, given = root.parent, root.name
-        files = _files(root)
-        columns, tables = choose_tables(root, [given] if given else files.tables)
+        below = files_below(root)
+        csv_files, dicom, pictures = _by_use(below)
+        columns, tables = choose_tables(root, [given] if given else csv_files)
         labels = Labels()
         for table, part in tables.items():
             if columns == KAGGLE:
                 read_kaggle(root / table, labels)
             else:
                 read_rows(root / table, part, labels)
-        images = files.dicom if files.dicom and (columns == KAGGLE or not files.pictures) else files.pictures
+        images = dicom if dicom and (columns == KAGGLE or not pictures) else pictures
         without_label = len(images.keys() - labels.subtypes.keys() - labels.wrong.keys())
         if without_label == len(images):
             example = next(iter(labels.subtypes), "ID_…")
             raise InputError(
                 f"cohort.path = {root}: {next(iter(tables))} labels {len(labels.subtypes):,} images, but "
-                f"none of their files ({example}.dcm or .png) is below that folder" + files.below.in_words
+                f"none of their files ({example}.dcm or .png) is below that folder" + below.in_words
             )
         scans, problems = _match(root, images, labels)
         scans, more = with_pattern(scans, pattern)
         notes = []
         if without_label:
             notes.append(f"{without_label:,} image files have no label and are left out")
-        if images is files.pictures and pattern is None:
+        if images is pictures and pattern is None:
             notes.append("only slices are known: slices of one patient may fall into two hospitals or parts")
         return Catalogue(
             "rsna-ich",
             root,
-            f"RSNA-ICH, {'pictures' if images is files.pictures else 'DICOM'} with {', '.join(tables)}",
+            f"RSNA-ICH, {'pictures' if images is pictures else 'DICOM'} with {', '.join(tables)}",
             "class",
             ("healthy", "diseased"),
             tuple(scans),
             self.reader(),
-            tuple(sorted((*problems, *more, *files.below.problems), key=lambda problem: problem.name)),
+            tuple(sorted((*problems, *more, *below.problems), key=lambda problem: problem.name)),
             tuple(notes),
             tuple(root / table for table in tables),
         )
 
 
-def _read(scan: Scan, channels: int | None) -> Pictures:
-    if scan.files[0].suffix.lower() in DICOM:
-        return read_dicom(scan, channels, head=True)
-    return one_picture(scan, read_picture(scan.files[0]))
-
-
-def _files(root: Path) -> _Files:
-    below = files_below(root)
-    files = _Files(below)
+def _by_use(below: Below) -> tuple[list[str], Images, Images]:
+    """The csv files that may have labels, the DICOM files and the pictures."""
+    tables: list[str] = []
+    dicom: Images = {}
+    pictures: Images = {}
     for path in below.files:
         name = path.rpartition("/")[2]
         stem, ending = os.path.splitext(name)
         ending = ending.lower()
         if ending in DICOM:
-            files.dicom.setdefault(stem, []).append(path)
+            dicom.setdefault(stem, []).append(path)
         elif ending in PICTURES:
-            files.pictures.setdefault(stem, []).append(path)
+            pictures.setdefault(stem, []).append(path)
         elif ending == ".csv" and path.count("/") <= LEVELS and "submission" not in name.lower():
-            files.tables.append(path)  # Kaggle's sample submission has the columns of labels
-    return files
+            tables.append(path)  # Kaggle's sample submission has the columns of labels
+    return tables, dicom, pictures
 
 
-def _match(root: Path, images: dict[str, list[str]], labels: Labels) -> tuple[list[Scan], list[Problem]]:
+def _match(root: Path, images: Images, labels: Labels) -> tuple[list[Scan], list[Problem]]:
     """The scans in order of names, each with its rarest subtype as stratum, and problems."""
     wrong = dict(labels.wrong)
     for image in labels.subtypes.keys() - wrong.keys():

@@ -17,20 +17,10 @@ from silodp.errors import InputError
 from silodp.files import open_plain
 
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")
-
-
 KAGGLE = ("ID", "Label")
-
-
 AN_IMAGE_A_ROW = ("ImageID", *SUBTYPES, "healthy")
-
-
 PART_LISTS = {"train": ("train",), "validation": ("validate", "validation", "val"), "test": ("test",)}
-
-
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
-
-
 ALL = (1 << len(SUBTYPES)) - 1  # subtypes are bits of a number
 
 

@@ -93,9 +93,8 @@ def _walk(root: Path) -> Below:
     problems: list[Problem] = []
     links: list[tuple[str, str]] = []
     followed = 0
-    waiting: list[tuple[str, tuple[str, ...]]] = [
-        ("", (top,))
-    ]  # folders, and where each of them and those above it really are
+    # Folders, and where each of them and those above it really are.
+    waiting: list[tuple[str, tuple[str, ...]]] = [("", (top,))]
     while waiting:
         below, trail = waiting.pop()
         prefix = f"{below}/" if below else ""

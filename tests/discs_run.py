@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from silodp import Experiment, train
 
@@ -23,6 +24,16 @@ def discs(
         images.append((rng.normal(80, 15, size) + 110 * mask).clip(0, 255))
         masks.append(mask)
     return np.array(images).astype(np.uint8), np.array(masks)
+
+
+def write_discs(folder: Path, images: NDArray[Any], masks: NDArray[Any], hospitals: str = "") -> None:
+    """Writes images/N.png and masks/N.png, with hospitals below a folder of each in turn."""
+    for number, (image, mask) in enumerate(zip(images, masks, strict=True)):
+        hospital = hospitals[number % len(hospitals)] if hospitals else ""
+        for part, pixels in (("images", image), ("masks", mask.astype(np.uint8) * 255)):
+            place = folder / hospital / part
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(place / f"{number}.png")
 
 
 def train_on_discs(place: Path) -> tuple[Path, Path]:
