@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from silodp import Experiment, train
 from silodp.cli.display import show_result
 from silodp.errors import InputError
-from silodp.models import ModelSettings
+from silodp.models.kinds import ModelSettings
 from silodp.models.start import write_start
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.privacy.ledger import read_ledger
