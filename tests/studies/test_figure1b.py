@@ -19,8 +19,8 @@ V = [1, 2, 3, 4, 6, 8, 10]
 Y = [9.1, 4.0, 3.3, 2.2, 1.9, 1.2, 1.0]
 
 
-def test_points_are_those_of_the_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    found, folder = runs_of("figure1b", tmp_path_factory), smoke("figure1b", tmp_path_factory)
+def test_points_are_those_of_the_runs() -> None:
+    found, folder = runs_of("figure1b"), smoke("figure1b")
     assert [one.rounds[0]["intermediaries"] for one in found] == [1, 2]
     for one, row in zip(found, rows(folder / "results.csv"), strict=True):
         assert len(one.rounds) == 2
@@ -35,23 +35,23 @@ def test_points_are_those_of_the_runs(tmp_path_factory: pytest.TempPathFactory) 
     assert "ξ, φ, λ and cosines are un-noised, recorded for study: no ε covers them." in text
 
 
-def test_the_ratio_is_the_closed_form(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_ratio_is_the_closed_form() -> None:
     """λ = z√d/(Nv)² where all norms are C; their mean is within a factor of two of C, their median."""
-    for one in runs_of("figure1b", tmp_path_factory):
+    for one in runs_of("figure1b"):
         v, line = one.rounds[0]["intermediaries"], one.rounds[0]
         expected = 0.5 * math.sqrt(one.summary["parameters"]) / (6 * v) ** 2
         assert 1 / 2 < line["lambda"] / expected < 2
         assert line["lambda"] == pytest.approx(line["xi"] / line["phi"])
-    fits = rows(smoke("figure1b", tmp_path_factory) / "fits.csv")
+    fits = rows(smoke("figure1b") / "fits.csv")
     fit = next(row for row in fits if row["quantity"] == "lambda")
     assert float(fit["free_power"]) == pytest.approx(-2, abs=0.5)
 
 
-def test_round_one_starts_from_the_model_of_every_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_round_one_starts_from_the_model_of_every_run() -> None:
     """DP-FedAvg of table 1, whose v is 1, measures the same in its first round."""
-    table1 = next(one for one in runs_of("figure2a", tmp_path_factory) if not one.cell.columns["variant"])
+    table1 = next(one for one in runs_of("figure2a") if not one.cell.columns["variant"])
     assert table1.cell.columns["intermediaries"] == "without"
-    assert table1.rounds[0]["xi"] == runs_of("figure1b", tmp_path_factory)[0].rounds[0]["xi"]
+    assert table1.rounds[0]["xi"] == runs_of("figure1b")[0].rounds[0]["xi"]
 
 
 def test_v_is_what_the_smallest_hospital_allows(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_fixed_power_is_fitted_as_scipy_does(power: int) -> None:
     line, ours = linregress(v**power, y), fixed_power(V, Y, power, constant=True)
     assert (ours.factor, ours.constant) == pytest.approx((line.slope, line.intercept))
     assert ours.r2 == pytest.approx(line.rvalue**2)
-    assert ours(np.array([2.0])) == pytest.approx(line.slope * 2.0**power + line.intercept)
+    assert ours(2.0) == pytest.approx(line.slope * 2.0**power + line.intercept)
 
 
 def test_the_free_power_is_a_line_through_the_logarithms() -> None:

@@ -14,9 +14,9 @@ from silodp.studies.study import CellRun, Plan
 SMALL = make_plan("prostate", "small")
 
 
-def test_a_has_n_times_the_runs_lambda(tmp_path_factory: pytest.TempPathFactory) -> None:
-    lines = rows(smoke("figure2a", tmp_path_factory) / "rounds.csv")
-    found = runs_of("figure2a", tmp_path_factory)
+def test_a_has_n_times_the_runs_lambda() -> None:
+    lines = rows(smoke("figure2a") / "rounds.csv")
+    found = runs_of("figure2a")
     expected = [6 * line["lambda"] for one in found for line in one.rounds]
     assert [float(line["n_lambda"]) for line in lines] == pytest.approx(expected)
     assert [line["applied"] for line in lines] == ["True", "True", "False", "True"]
@@ -63,8 +63,8 @@ def test_a_some_runs_alone_are_written_too(tmp_path: Path) -> None:
     assert [claim.holds for claim in claims] == [None, True, None, True]
 
 
-def test_b_has_the_runs_cosines(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder, found = smoke("figure2b", tmp_path_factory), runs_of("figure2b", tmp_path_factory)
+def test_b_has_the_runs_cosines() -> None:
+    folder, found = smoke("figure2b"), runs_of("figure2b")
     expected = [line["cosine_std"] for one in found for line in one.rounds]
     assert [float(line["cosine_std"]) for line in rows(folder / "rounds.csv")] == expected
     assert all(0 < value < 1 for value in expected)
@@ -106,23 +106,18 @@ def test_b_a_round_without_cosines_is_left_out(tmp_path: Path) -> None:
     assert [claim.holds for claim in figure2b.results(SMALL, [one]).claims] == [None, None]
 
 
-def test_c_fewer_train_and_all_are_tested(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_c_fewer_train_and_all_are_tested() -> None:
     cells = figure2c.cells(SMALL)
     assert [cell.experiment.participation.members for cell in cells] == [2, 2, 3, 3, 4, 4, 5, 5, None, None]
     assert {cell.experiment.privacy.noise_multiplier for cell in cells} == {0.3}
-    found = runs_of("figure2c", tmp_path_factory)
-    folder = smoke("figure2c", tmp_path_factory)
+    found = runs_of("figure2c")
+    folder = smoke("figure2c")
     tested = [set(one.summary["test"]["last"]["hospitals"]) for one in found]
     assert all(hospitals == tested[-1] and len(hospitals) == 6 for hospitals in tested)
     assert [len(one.rounds[0]["participants"]) for one in found] == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
-    points = rows(folder / "points.csv")
-    assert [point["hospitals"] for point in points] == [n for n in "23456" for _ in range(2)]
-    assert [float(point["test_dice"]) for point in points] == [
-        one.summary["test"]["last"]["mean"]["dice"] for one in found
-    ]
-    assert all(
-        (int(row["v"]) > 1) == (row["intermediaries"] == "with") for row in rows(folder / "results.csv")
-    )
+    lines = rows(folder / "results.csv")
+    assert [line["hospitals"] for line in lines] == [n for n in "23456" for _ in range(2)]
+    assert all((int(line["v"]) > 1) == (line["intermediaries"] == "with") for line in lines)
     assert "The first N of 6 hospitals train" in (folder / "table.md").read_text()
 
 
@@ -199,9 +194,9 @@ def test_c_several_seeds_and_single_runs(tmp_path: Path) -> None:
     assert "| 2 | 0.1 | 20.0 | – | – | – | 0.100 | – | – | – | – |" in text
 
 
-def test_d_has_the_runs_v_beside_the_closed_form(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert [cell.columns["intermediaries"] for cell in figure2d.cells(SMALL)] == ["with"] * 3
-    folder, (one,) = smoke("figure2d", tmp_path_factory), runs_of("figure2d", tmp_path_factory)
+def test_d_has_the_runs_v_beside_the_closed_form() -> None:
+    assert [cell.columns["intermediaries"] for cell in figure2d.STUDY.cells(SMALL)] == ["with"] * 3
+    folder, (one,) = smoke("figure2d"), runs_of("figure2d")
     lines = rows(folder / "rounds.csv")
     assert [int(line["v"]) for line in lines] == [line["intermediaries"] for line in one.rounds]
     assert lines[0]["v"] == "1"
@@ -215,7 +210,7 @@ def courses(
 ) -> list[CellRun]:
     """v after the measuring round, whose v of 1 must not count; `capped` are rounds."""
     found = []
-    for cell in figure2d.cells(plan):
+    for cell in figure2d.STUDY.cells(plan):
         if (z := float(cell.columns["z"])) in counts:
             lines = [
                 {"applied": number > 1, "intermediaries": v, "intermediaries_capped": number in capped}

@@ -4,9 +4,8 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
-from made_up_runs import TEST, made_up, rows, shared_folder, smoke, write_words
+from made_up_runs import TEST, made_up, npz, rows, smoke, write_words
 
 from silodp import InputError
 from silodp.studies.hospital_privacy import ICH, LEVELS, PROSTATE
@@ -16,18 +15,9 @@ from silodp.studies.study import CellRun, Plan
 from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, START_PRODUCT
 
 
-@pytest.fixture(scope="module")
-def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_folder(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("hospital-privacy-ich", tmp_path_factory)
-
-
-def test_a_hospital_is_equally_safe_with_every_method(folder: Path) -> None:
-    private = [row for row in rows(folder / "results.csv") if row["epsilon_asked"] == "8.0"]
+def test_a_hospital_is_equally_safe_with_every_method() -> None:
+    found = rows(smoke("hospital-privacy-ich") / "results.csv")
+    private = [row for row in found if row["epsilon_asked"] == "8.0"]
     assert [row["method"] for row in private] == ["recipe", "fedavg", "narrow", "split"]
     for row in private:
         assert 7.99 < float(row["epsilon_hospital"]) <= 8
@@ -37,12 +27,13 @@ def test_a_hospital_is_equally_safe_with_every_method(folder: Path) -> None:
     assert numbers["fedavg"] == numbers["split"] > 10 * numbers["narrow"] > 100 * numbers["recipe"]
 
 
-def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so(folder: Path, smoke_out: Path) -> None:
+def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so() -> None:
+    folder = smoke("hospital-privacy-ich")
     start, *others = rows(folder / "results.csv")
     assert (start["epsilon_asked"], start["rounds"], start["epsilon_hospital"]) == ("0.0", "0", "0.0")
     assert (start["v"], start["parameters"], start["best_auc"]) == ("", "", "")
     assert all(row["rounds"] == "2" for row in others)
-    place = smoke_out / "runs" / start["run"]
+    place = folder.parent / "runs" / start["run"]
     assert [path.name for path in place.iterdir()] == [START_PRODUCT]  # no ledger, no model, no summary
     product = json.loads((place / START_PRODUCT).read_text())
     assert product["test"]["round"] == 0
@@ -90,9 +81,8 @@ def test_what_is_typed_is_for_every_run() -> None:
 
 def test_files_are_seen_at_the_size_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    images = np.random.default_rng(0).integers(0, 255, (120, 96, 96), dtype=np.uint8)
-    np.savez(tmp_path / "a.npz", image=images, mask=(images > 128).astype(np.uint8), patient=np.arange(120))
-    plan = make_plan("prostate", "small", bases=PROSTATE_BASES, cohort=str(tmp_path / "a.npz"))
+    path = npz(tmp_path / "a.npz", size=96)
+    plan = make_plan("prostate", "small", bases=PROSTATE_BASES, cohort=path)
     cells = {cell.experiment.name: cell for cell in PROSTATE.cells(plan)}
     assert {cell.experiment.cohort.model_dump()["image_size"] for cell in cells.values()} == {96}
     assert cells["fedavg-eps8-seed0"].experiment.local.learning_rate == 1e-2  # of the preset for such files

@@ -14,9 +14,9 @@ from silodp.studies.study import Cell
 PLAN = make_plan("prostate", "smoke")
 
 
-def test_a_hospital_is_equally_safe_with_every_method(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_hospital_is_equally_safe_with_every_method() -> None:
     """z/v is the hospital's own z_h = 0.5; that ε follows from z and v, another test has for every study."""
-    found = rows(smoke("matched-privacy", tmp_path_factory) / "results.csv")
+    found = rows(smoke("matched-privacy") / "results.csv")
     private = [row for row in found if float(row["z"])]
     assert {(row["method"], row["v"]) for row in private} == {
         (method, v) for method in ("DP-FedAvg", "DP-FedAdam", "DP-FedNova", "DP2-RMSProp") for v in ("1", "2")
@@ -27,18 +27,16 @@ def test_a_hospital_is_equally_safe_with_every_method(tmp_path_factory: pytest.T
         assert row["covers_everything"] == "True"
 
 
-def test_noise_on_the_mean_is_that_of_the_hospital_whatever_v_is(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_noise_on_the_mean_is_that_of_the_hospital_whatever_v_is() -> None:
     """σ = z_h·C/N, and 5 % of the round's privacy goes to the bits of the quantile."""
-    for one in runs_of("matched-privacy", tmp_path_factory):
+    for one in runs_of("matched-privacy"):
         for line in one.rounds if one.cell.columns["z"] else []:
             expected = 0.5 / math.sqrt(0.95) * line["clip_bound"] / 6
             assert line["noise_std"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_nothing_is_left_uncovered(tmp_path_factory: pytest.TempPathFactory) -> None:
-    text = (smoke("matched-privacy", tmp_path_factory) / "table.md").read_text()
+def test_nothing_is_left_uncovered() -> None:
+    text = (smoke("matched-privacy") / "table.md").read_text()
     assert "no ε covers these two" not in text
     assert "| ∞ | no privacy | DP-FedAvg | 1 |" in text
 

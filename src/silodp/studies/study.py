@@ -23,7 +23,7 @@ from silodp.runs.schema import (
     or_nan,
     read_as,
 )
-from silodp.studies.paper import METHODS, Task, noise_multipliers
+from silodp.studies.paper import METHODS, METRICS, Task, noise_multipliers
 
 if TYPE_CHECKING:
     from silodp.cohorts import HospitalData
@@ -147,7 +147,12 @@ class Plan:
     @property
     def metrics(self) -> tuple[str, str]:
         """The two metrics that the paper prints, the headline first."""
-        return ("dice", "iou") if self.task == "prostate" else ("auc", "accuracy")
+        return METRICS[self.task]
+
+    @property
+    def ways(self) -> list[tuple[float, bool]]:
+        """z and whether hospitals are split: without privacy, then at each z without and with."""
+        return [(0.0, False), *((z, split) for z in self.noise for split in (False, True))]
 
     @property
     def _hospitals(self) -> tuple[HospitalData, ...]:
