@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment, cohort_at
 from silodp.studies.paper import SITES, Task, hospitals
-from silodp.studies.study import Base, Plan, Scale
+from silodp.studies.study import Base, Plan, Scale, value_of
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
@@ -91,7 +90,7 @@ def make_plan(
     if base.cohort.files is not None:
         base = base.change(cohort__path=str(Path(base.cohort.files).expanduser().absolute()))
         data = _content(base, on_read)
-    asked |= {key: reduce(getattr, key.split("."), base) for key in [*asked, *typed]}
+    asked |= {key: value_of(base, key) for key in [*asked, *typed]}
     count = seeds or (3 if scale == "paper" else 1)
     return Plan(task, scale, base, tuple(range(first_seed, first_seed + count)), command, asked, data)
 

@@ -17,7 +17,7 @@ from silodp.errors import InputError
 from silodp.files import private_folder, private_open, to_json, write_atomically
 from silodp.runs.schema import read_as
 from silodp.studies.output import write_study
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study, value_of
 from silodp.studies.workers import worker_pool
 
 OnCell = Callable[[str, int, int], None]
@@ -90,16 +90,8 @@ def default_jobs(plan: Plan, device: str) -> int:
 def _refuse_ignored(study: Study, plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuses a change that every cell overrides."""
     for key, value in plan.changes.items():
-        if all(_setting(cell, key) != value for cell in cells):
+        if all(value_of(cell.experiment, key) != value for cell in cells):
             raise InputError(f"--set {key}: {study.name} has its own in every run; leave it out")
-
-
-def _setting(cell: Cell, key: str) -> object:
-    """The value of a setting in a cell; None where its rules have no such setting."""
-    value: object = cell.experiment
-    for name in key.split("."):
-        value = getattr(value, name, None)
-    return value
 
 
 def _register(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> None:
