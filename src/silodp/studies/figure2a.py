@@ -76,7 +76,7 @@ def _rows(found: Sequence[CellRun]) -> list[dict[str, Any]]:
 
 def _claims(groups: Groups) -> list[Claim]:
     without, with_ = medians(groups, "without"), medians(groups, "with")
-    away = max((max(value, 1 / value) if value > 0 else math.inf for value in with_.values()), default=1.0)
+    away = max((max(value, 1 / value) for value in with_.values()), default=1.0)
     ratios = _most_over_least(without), _most_over_least(with_)
     several = len(without) > 1 and len(with_) > 1
     return [
@@ -95,8 +95,7 @@ def _claims(groups: Groups) -> list[Claim]:
 
 
 def _most_over_least(values: Mapping[float, float]) -> float:
-    known = [value for value in values.values() if value > 0]
-    return max(known) / min(known) if known else math.nan
+    return max(values.values()) / min(values.values()) if values else math.nan
 
 
 STUDY = Study(

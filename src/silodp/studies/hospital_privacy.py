@@ -79,24 +79,21 @@ _THEORY = (
 def cells(plan: Plan) -> list[Cell]:
     scratch = _from_scratch(plan)
     whole = replace(plan, base=cell_at(plan, SCRATCH, math.inf, 0, scratch).experiment)
-    changes: dict[str, dict[str, Any]] = {
-        RECIPE: {},
-        SCRATCH: scratch,
-        NARROW: {**scratch, "model.features": _FEATURES[plan.task]},
-    }
+    narrow = {**scratch, "model.features": _FEATURES[plan.task]}
+    splits = {}
     if whole.most_intermediaries > 1:
-        changes[SPLIT] = scratch
-    counts = {
-        epsilon: {"intermediaries.count": _split_count(plan, whole, epsilon, scratch)}
-        for epsilon in levels(plan, SPLIT)
-        if SPLIT in changes
-    }
-    found = [
-        cell_at(plan, method, epsilon, seed, {**own, **(counts[epsilon] if method == SPLIT else {})})
-        for seed in plan.seeds
-        for method, own in changes.items()
-        for epsilon in levels(plan, method)
-    ]
+        splits = {epsilon: _split_count(plan, whole, epsilon, scratch) for epsilon in levels(plan, SPLIT)}
+    found = []
+    for seed in plan.seeds:
+        found += [
+            cell_at(plan, method, epsilon, seed, changes)
+            for method, changes in ((RECIPE, {}), (SCRATCH, scratch), (NARROW, narrow))
+            for epsilon in levels(plan, method)
+        ]
+        found += [
+            cell_at(plan, SPLIT, epsilon, seed, {**scratch, "intermediaries.count": v})
+            for epsilon, v in splits.items()
+        ]
     plain = cell_at(plan, START, math.inf, plan.seeds[0], work=score_start, product=START_PRODUCT)
     return [replace(plain, columns={**plain.columns, "method": RECIPE, "epsilon_asked": 0.0}), *found]
 

@@ -122,13 +122,14 @@ def _run_cells(
     found: Sequence[CellRun], jobs: int, device: str, on_cell: OnCell | None, errors: Path
 ) -> None:
     """Runs every cell whose product does not exist; one that fails does not stop the others."""
-    waiting = {one.folder: one for one in found if not (one.folder / one.cell.product).exists()}
-    done, total = len({one.folder for one in found}) - len(waiting), len({one.folder for one in found})
+    each = {one.folder: one for one in found}  # two cells may have one run
+    waiting = [one for one in each.values() if not (one.folder / one.cell.product).exists()]
+    done, total = len(each) - len(waiting), len(each)
     errors.unlink(missing_ok=True)
     if on_cell is not None:
         on_cell("cells", done, total)
     failed: dict[str, list[str]] = {}  # cells by error message
-    with closing(_run_pending(list(waiting.values()), jobs, device)) as work:
+    with closing(_run_pending(waiting, jobs, device)) as work:
         for one, error in work:
             if error is not None:
                 failed.setdefault(_reason(one, error, errors), []).append(one.cell.experiment.name)
