@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_runs import SIZES, fabricate, rows, runs_of, smoke, write_words
+from made_up_runs import SIZES, fabricate, rows, runs_of, smoke, tell
 
 from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from silodp.studies.appendix_attack import ATTACK
@@ -22,7 +22,6 @@ from silodp.studies.appendix_tables import (
     longer,
     observed,
 )
-from silodp.studies.paper import inversion_ssim
 from silodp.studies.planning import make_plan
 from silodp.studies.study import Cell, CellRun
 
@@ -90,14 +89,14 @@ def test_comparisons_stand_beside_the_papers(
     claim = better(SMALL, found, SPLIT, PLAIN)
     assert (claim.holds, claim.measured) == (holds, measured)
     assert claim.paper.startswith("3 of 3: +0.292 at z = 0.3, +0.408 at z = 0.5")
-    assert "nan" not in write_words(ROUNDS, tmp_path, SMALL, found)
+    assert "nan" not in tell(ROUNDS, tmp_path, SMALL, found).text
 
 
 def test_what_is_missing_cannot_be_compared(tmp_path: Path) -> None:
     rest = [one for one in with_gains(tmp_path, 1, 1, 1) if one.cell.columns["intermediaries"] == "with"]
     assert better(SMALL, rest, SPLIT, PLAIN).holds is None
     assert cheaper(SMALL, rest, SPLIT, PLAIN).holds is None
-    text = write_words(ROUNDS, tmp_path, SMALL, rest)
+    text, _ = tell(ROUNDS, tmp_path, SMALL, rest)
     assert "| DP-FedAvg | – | – | – | – | – | – | 0.414 | 0.293 |" in text
 
 
@@ -119,7 +118,7 @@ def test_more_rounds_cost_a_hospital_more(tmp_path: Path) -> None:
 def test_local_work_that_cannot_be_divided_by_three_is_said(tmp_path: Path) -> None:
     """Batches of 8: 24 images make 3 steps a round, three times 1; 40 make 5, three times 2."""
     found = fabricate(FREQUENCY, SMALL, tmp_path / "a", lambda _: {"dice": 0.5, "iou": 0.4})
-    claim, text = FREQUENCY.results(SMALL, found).claims[-1], write_words(FREQUENCY, tmp_path, SMALL, found)
+    text, (*_, claim) = tell(FREQUENCY, tmp_path, SMALL, found)
     assert (claim.holds, claim.measured[:34]) == (False, "another number in 5 of 6 hospitals")
     assert "| H24-1 | 24 | 108 | 108 | +0% |" in text
     assert "| H40-0 | 40 | 180 | 216 | +20% |" in text
@@ -158,15 +157,10 @@ def attacked(
     return found
 
 
-def test_the_papers_ssim() -> None:
-    assert [inversion_ssim(z, False) for z in (0.3, 0.5, 0.7)] == [0.05, 0.01, 0.007]
-    assert [inversion_ssim(z, True) for z in (0.3, 0.5, 0.7)] == [0.01, 0.01, 0.01]
-
-
 def test_the_attacks_table_has_both_epsilons_the_blind_guess_and_the_paper(tmp_path: Path) -> None:
     """36 rounds at z = 0.5: ε = 86.4, and 3,634.7 for a hospital of seven intermediaries."""
     found = attacked(tmp_path / "runs", lambda cell: 0.3 - 0.1 * float(cell.columns["z"]))
-    text = write_words(ATTACK, tmp_path, SMALL, found)
+    text, _ = tell(ATTACK, tmp_path, SMALL, found)
     assert "| DP-FedAvg + intermediaries | 0.5 | 3,634.7 | 86.4 | 0.250 | 0.200 | 11.5 | – | 0.01 |" in text
     assert "| without privacy, own network | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – | – |" in text
     scores = [float(row["ssim"]) for row in rows(tmp_path / "results.csv")]

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from made_up_runs import rows, runs_of, smoke, smoke_plan
+from made_up_runs import plan_of, rows, runs_of, smoke
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -81,11 +81,11 @@ def test_every_file_is_there(name: str) -> None:
 
 @every_study
 def test_run_again_nothing_trains_and_all_files_are_the_same(name: str) -> None:
-    folder = smoke(name)
+    study, folder = study_named(name), smoke(name)
     runs = folder.parent / "runs"
     times = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    run_study(study_named(name), smoke_plan(name), folder.parent, resume=True, jobs=1, device="cpu")
+    run_study(study, plan_of(study), folder.parent, resume=True, jobs=1, device="cpu")
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == times
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

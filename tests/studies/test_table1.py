@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_runs import made_up, rows, smoke, write_words
+from made_up_runs import made_up, rows, smoke, tell
 
 from silodp.studies.output import caution
 from silodp.studies.paper import METHODS
@@ -65,10 +65,10 @@ def test_mean_and_spread_are_of_the_seeds_that_are_defined(
 ) -> None:
     """0.2 and 0.4: mean 0.3, sample standard deviation √0.02."""
     found = scored(tmp_path / "runs", [0.2, 0.4], with_)
-    text = write_words(PROSTATE, tmp_path, SEEDS, found)
-    assert said in next(line for line in text.splitlines() if "| DP-FedAvg | 0.5" in line)
-    assert "nan" not in text
-    assert {claim.holds for claim in PROSTATE.results(SEEDS, found).claims} == {holds}
+    told = tell(PROSTATE, tmp_path, SEEDS, found)
+    assert said in next(line for line in told.text.splitlines() if "| DP-FedAvg | 0.5" in line)
+    assert "nan" not in told.text
+    assert set(told.holds) == {holds}
 
 
 def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
     found = [
         made_up(tmp_path, cell, [{"intermediaries": 10 - int(cell.columns["seed"])}]) for cell in cells(SEEDS)
     ]
-    assert "| 9, 10 |" in write_words(PROSTATE, tmp_path, SEEDS, found)
+    assert "| 9, 10 |" in tell(PROSTATE, tmp_path, SEEDS, found).text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_versions_and_parts_are_named(tmp_path: Path) -> None:
     def written(plan: Plan) -> str:
         found = [made_up(tmp_path, cell, [{}]) for cell in cells(plan)]
         made_up(tmp_path, found[0].cell, [{}], silodp="0.1.0 (abc1234+changes)")
-        return write_words(PROSTATE, tmp_path, plan, found)
+        return tell(PROSTATE, tmp_path, plan, found).text
 
     assert "silodp 0.1.0, 0.1.0 (abc1234+changes)." in (whole := written(SEEDS))
     versions = [row["silodp"] for row in rows(tmp_path / "results.csv")]

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_up_runs import rows, runs_of, smoke, write_words
+from made_up_runs import plan_of, rows, runs_of, smoke, tell
 
 from silodp import InputError
 from silodp.runs.personal import Personal
 from silodp.studies import hospital_privacy
-from silodp.studies.planning import make_plan
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, product_of, train_and_personalise
+from silodp.studies.whole_hospital import product_of, train_and_personalise
 from silodp.studies.worth_it import (
     ICH,
     PROSTATE,
@@ -25,7 +24,7 @@ from silodp.studies.worth_it import (
 )
 from silodp.tasks.scores import Scores
 
-SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
+SMOKE = plan_of(ICH)
 PRODUCT = product_of(tuning_of(SMOKE))
 
 
@@ -77,14 +76,11 @@ def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
 
 def test_federations_of_as_many_hospitals_as_there_are() -> None:
     """Where all of them train, the run is that of hospital-privacy."""
-    ich, prostate = (
-        make_plan("ich", "small", bases=ICH_BASES),
-        make_plan("prostate", "small", bases=PROSTATE_BASES),
-    )
+    ich, prostate = (plan_of(study, scale="small") for study in (ICH, PROSTATE))
     assert (numbers(ich), numbers(prostate), numbers(SMOKE)) == ([3, 6, 10, 20], [3, 6], [3])
-    assert numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=8"])) == [3, 6, 8]
+    assert numbers(plan_of(ICH, "cohort.hospitals=8", scale="small")) == [3, 6, 8]
     with pytest.raises(InputError, match="cohort: 2 hospitals; worth-it needs 3 or more"):
-        numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=2"]))
+        numbers(plan_of(ICH, "cohort.hospitals=2"))
     runs = [cell for cell in cells(ich) if cell.columns["method"] == "recipe"]
     assert [cell.experiment.participation.members for cell in runs] == [3, 6, 10, None]
     shared = {cell.folder_name for cell in hospital_privacy.cells(SMOKE)}
@@ -111,10 +107,8 @@ def test_claims_follow_from_the_numbers() -> None:
 
 def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(tmp_path: Path) -> None:
     found = runs_of("worth-it-ich")
-    said = write_words(ICH, tmp_path, SMOKE, found[:1])
-    assert "| – |" in said  # without the federation that protects nobody
+    text, _ = tell(ICH, tmp_path, SMOKE, found[:1])  # without the federation that protects nobody
+    assert "| – |" in text
     with pytest.raises(InputError, match="includes none of the runs at ε = 8"):
         ICH.results(SMOKE, found[1:])
-    small = make_plan("prostate", "small", bases=PROSTATE_BASES)
-    assert "This cohort has 6 hospitals" in note_on_few_hospitals(small)[0]
-    assert PROSTATE.task == "prostate"
+    assert "This cohort has 6 hospitals" in note_on_few_hospitals(plan_of(PROSTATE, scale="small"))[0]
