@@ -10,6 +10,7 @@ from made_up_runs import made_up, rows, smoke, tell
 
 from silodp.studies.output import caution
 from silodp.studies.paper import METHODS
+from silodp.studies.pictures import BLUE, Line, Panel, Picture, draw
 from silodp.studies.planning import make_plan
 from silodp.studies.study import CellRun, Plan
 from silodp.studies.table1 import PROSTATE, cells
@@ -77,6 +78,15 @@ def test_numbers_stand_in_the_order_of_numbers(tmp_path: Path) -> None:
         made_up(tmp_path, cell, [{"intermediaries": 10 - int(cell.columns["seed"])}]) for cell in cells(SEEDS)
     ]
     assert "| 9, 10 |" in tell(PROSTATE, tmp_path, SEEDS, found).text
+
+
+def test_a_line_goes_through_the_means_of_several_seeds_and_shows_each() -> None:
+    line = Line([(0.3, 0.2), (0.5, 0.6), (0.3, 0.4), (0.5, math.nan)], "o-", BLUE)
+    (axes,) = draw(Picture([Panel("z", "Dice", [line, Line([(0.3, 0.5)], "s", BLUE)])], (2, 2))).axes
+    mean, each, single = (list(zip(*drawn.get_data(), strict=True)) for drawn in axes.lines)
+    assert mean == [(0.3, pytest.approx(0.3)), (0.5, 0.6)]
+    assert each[:3] == [(0.3, 0.2), (0.5, 0.6), (0.3, 0.4)]
+    assert single == [(0.3, 0.5)]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,6 @@ WIDE = 20  # ratio of largest to smallest value from which on the scale is logar
 
 def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
     """Charts over the rounds of a run, and a sentence for each that cannot be drawn."""
-    if not run.metrics:
-        return [], []
     hospitals = {name: _validation(run, name) for name in run.hospitals}
     loss = Chart(
         "Training loss",
@@ -49,12 +47,13 @@ def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
     found = (
         (headline_chart(run.headline, _validation(run), hospitals), _no_headline(run)),
         (loss, _not_recorded(run, "the training loss")),
-        (intermediaries, ""),  # there is a v in every round
+        (intermediaries, ""),  # every round has a v
         (_lambda(run), _no_lambda(run)),
         (clip_bound, "Updates were not clipped, so the clip bound C has no curve."),
     )
     charts = [chart for chart, _ in found if not is_empty(chart)]
-    return charts, [missing for chart, missing in found if is_empty(chart)]
+    missing = [why for chart, why in found if is_empty(chart)]
+    return charts, missing if run.metrics else []
 
 
 def headline_chart(

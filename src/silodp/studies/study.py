@@ -228,9 +228,8 @@ class Plan:
         **other: Any,
     ) -> Cell:
         """The cell with these settings and this seed, named by these words."""
-        tree = self.base.model_dump(
-            exclude_none=True, exclude_unset=True
-        )  # so that defaults follow the settings
+        # Only what was set, so that defaults follow the settings.
+        tree = self.base.model_dump(exclude_none=True, exclude_unset=True)
         name = "-".join(filter(None, [*words, f"seed{seed}"]))
         experiment = Experiment.build(tree, {**settings, "seed": seed, "name": name})
         return Cell(experiment, {**columns, "seed": seed}, data=self.data, **other)
