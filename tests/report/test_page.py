@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser
-from conftest import Killed, blob_cohort, kill_after, succeed
+from conftest import blob_cohort, killed_run, records, succeed
 from selenium.webdriver.common.by import By
+from small_runs import CT, MRI
 
 from silodp import Cohort, Experiment, train
 from silodp.errors import InputError
@@ -24,26 +25,6 @@ from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.report import make_report
 from silodp.report.axis import number
 
-MRI = {
-    "name": "mri",
-    "rounds": 3,
-    "threads": 1,
-    "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
-    "model": {"features": 2, "levels": 1},
-    "local": {"learning_rate": 0.02, "batch_size": 4},
-    "intermediaries": {"rule": "fixed", "count": 2},
-    "clipping": {"rule": "fixed", "bound": 0.5},
-    "privacy": {"noise_multiplier": 1.0},
-    "budget": {"epsilon": 300.0},
-}
-CT = {
-    "name": "ct",
-    "task": "classification",
-    "rounds": 2,
-    "threads": 1,
-    "cohort": {"kind": "synthetic-ct", "hospitals": 3, "slices": 45, "image_size": 32, "channels": 1},
-    "model": {"kind": "densenet", "features": 4, "growth": 2, "blocks": [1, 1]},
-}
 ODD = ('<script>document.title="owned"</script>', '"&lt;<b>bold', "a" * 90)
 
 
@@ -57,20 +38,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "clipping": {"rule": "none"},
         "intermediaries": {"rule": "fixed", "count": 1},
     }
-    without_budget = {key: value for key, value in MRI.items() if key != "budget"}
     experiments = {
-        "mri": MRI,
-        "plain": without_budget | plain,
+        "mri": MRI | {"budget": {"epsilon": 300.0}},
+        "plain": MRI | plain,
         "stopped": MRI | {"name": "stopped", "budget": {"epsilon": 8.0}},
         "ct": CT,
     }
     for name, tree in experiments.items():
         train(Experiment.build(tree), out=folder / name, device="cpu")
-    with pytest.raises(Killed):
-        train(
-            Experiment.build(without_budget | {"name": "unfinished", "diagnostics": False}),
-            out=folder / "unfinished", device="cpu", on_round=kill_after(2),
-        )  # fmt: skip
+    unfinished = Experiment.build(MRI | {"name": "unfinished", "diagnostics": False})
+    killed_run(unfinished, 2, out=folder / "unfinished")
     named = zip(ODD, blob_cohort(3).hospitals, strict=True)
     odd = Cohort("odd", tuple(replace(hospital, name=name) for name, hospital in named))
     network = {"features": 2, "levels": 1}
@@ -102,6 +79,12 @@ def evaluated(run: Path, folder: Path) -> Path:
 
 RUNS = ("mri", "plain", "stopped", "ct", "unfinished", "odd", "several")
 KINDS = (*RUNS, "evaluated", "sheet")
+
+
+@pytest.fixture
+def copy(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A run that may be damaged."""
+    return shutil.copytree(runs["mri"], tmp_path / "run")
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -241,7 +224,7 @@ def test_points_have_the_values_of_the_run(
 ) -> None:
     """Where they lie on the drawing is tested in test_chart.py."""
     browser.open(pages["mri"])
-    rounds = [json.loads(line) for line in (runs["mri"] / "metrics.jsonl").read_text().splitlines()]
+    rounds = records(runs["mri"])
     for title, values in (
         ("Dice on validation", [line["validation"]["mean"]["dice"] for line in rounds]),
         ("Training loss", [line["train_loss"] for line in rounds]),
@@ -364,65 +347,54 @@ def test_several_runs_side_by_side(browser: Browser, pages: dict[str, Path], run
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"),
+    ("name", "harm", "says"),
     [
-        (lambda run: _cut_last_line(run / "ledger.jsonl"), "missing at the end"),
+        ("ledger.jsonl", lambda text: "".join(text.splitlines(keepends=True)[:-1]), "missing at the end"),
         (
-            lambda run: _replace(run / "ledger.jsonl", '"noise_multiplier": 1.0', '"noise_multiplier": 9.0'),
+            "ledger.jsonl",
+            lambda text: text.replace('"noise_multiplier": 1', '"noise_multiplier": 9'),
             "changed",
         ),
-        (lambda run: (run / "ledger.jsonl").unlink(), "the ledger is missing"),
+        ("ledger.jsonl", None, "the ledger is missing"),
         (
-            lambda run: _replace(run / "summary.json", '"hospital": ', '"hospital": 1', 1),
+            "summary.json",
+            lambda text: text.replace('"hospital": ', '"hospital": 1', 1),
             "summary.json says ε 1",
         ),
     ],
 )
 def test_a_ledger_that_is_not_in_order_comes_first(
-    harm: Callable[[Path], None], says: str, browser: Browser, runs: dict[str, Path], tmp_path: Path
+    name: str, harm: Callable[[str], str] | None, says: str, browser: Browser, copy: Path
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["mri"], run)
-    harm(run)
-    browser.open(make_report([run], tmp_path / "report.html", images=False))
+    text = (copy / name).read_text()
+    (copy / name).unlink()
+    if harm is not None:
+        assert harm(text) != text
+        (copy / name).write_text(harm(text))
+    browser.open(make_report([copy], copy / "report.html", images=False))
     alert = browser.text("[role=alert]")
     assert "not in order" in alert
     assert says in alert
-    assert browser.run(
-        "return document.querySelector('[role=alert]').getBoundingClientRect().top"
-    ) < browser.run("return document.querySelector('.lead').getBoundingClientRect().top")
+    top = "return document.querySelector('{}').getBoundingClientRect().top"
+    assert browser.run(top.format("[role=alert]")) < browser.run(top.format(".lead"))
     assert "every round there, none changed" not in browser.text("main")
 
 
-def _cut_last_line(path: Path) -> None:
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-
-
-def _replace(path: Path, old: str, new: str, count: int = -1) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, count))
-
-
-def test_what_is_not_a_number_leaves_a_gap_and_the_version_is_named(
-    browser: Browser, runs: dict[str, Path], tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["mri"], run)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def test_what_is_not_a_number_leaves_a_gap_and_the_version_is_named(browser: Browser, copy: Path) -> None:
+    lines = records(copy)
     lines[1]["validation"]["mean"]["dice"] = None
     lines[1]["lambda"], lines[2]["lambda"] = float("inf"), float("nan")
     for line in lines:
         line["train_loss"] = None
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    told = summary(run)
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = summary(copy)
     told["test"]["last"]["mean"]["dice"] = None
     first = next(iter(told["test"]["last"]["hospitals"]))
     told["test"]["last"]["hospitals"][first]["dice"] = None
     told["test"]["best"]["hospitals"][first] = {"dice": 0.4321, "iou": 0.1, "hd95": 1.0}
     told["silodp"] = "0.5.0 (commit 1a2b3c4)"
-    (run / "summary.json").write_text(json.dumps(told))
-    browser.open(make_report([run], tmp_path / "report.html", images=False))
+    (copy / "summary.json").write_text(json.dumps(told))
+    browser.open(make_report([copy], copy / "report.html", images=False))
     assert browser.console() == []
     dots = [name for name, _ in browser.chart("Dice on validation")["dots"]]
     assert [name.split(":")[0][-7:] for name in dots] == ["round 1", "round 3"]
@@ -435,7 +407,7 @@ def test_what_is_not_a_number_leaves_a_gap_and_the_version_is_named(
     assert row.text.split()[-3] == "0.432"
     assert "no value of the training loss" in browser.text("main")
     assert "was trained with silodp 0.5.0 (commit 1a2b3c4)" in browser.text("section:last-of-type")
-    source = (tmp_path / "report.html").read_text()
+    source = (copy / "report.html").read_text()
     assert not re.search(r"\bnan\b|NaN|\binf\b|None", source)
 
 
@@ -443,15 +415,14 @@ def test_real_patients_images_are_announced_or_left_out(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    rng = np.random.default_rng(0)
-    labels = np.tile([0, 1], 30)
-    pixels = (
-        rng.integers(0, 100, (60, 32, 32), dtype=np.uint8) + (labels * 100).astype(np.uint8)[:, None, None]
-    )
-    names = np.repeat(["Aarhus", "Bern"], 30)
-    np.savez(
-        tmp_path / "files.npz", image=pixels, label=labels, hospital=names, patient=np.arange(60) + 12345600
-    )
+    labels = np.tile([0, 1], 30).astype(np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 100, (60, 32, 32), np.uint8) + 100 * labels[:, None, None]
+    known = {
+        "label": labels,
+        "hospital": np.repeat(["Aarhus", "Bern"], 30),
+        "patient": np.arange(60) + 12345600,
+    }
+    np.savez(tmp_path / "files.npz", image=pixels, **known)
     tree = CT | {"cohort": {"kind": "npz", "path": str(tmp_path / "files.npz")}, "name": "real", "rounds": 1}
     run = train(Experiment.build(tree), out=tmp_path / "run", device="cpu").folder
     browser.open(make_report([run], tmp_path / "default.html"))
@@ -473,9 +444,7 @@ def test_real_patients_images_are_announced_or_left_out(
     assert "--without-images" in browser.text("main")
     assert browser.chart("ROC")
     pixels[0] += 1
-    np.savez(
-        tmp_path / "files.npz", image=pixels, label=labels, hospital=names, patient=np.arange(60) + 12345600
-    )
+    np.savez(tmp_path / "files.npz", image=pixels, **known)
     browser.open(make_report([run], tmp_path / "other.html"))
     assert "no longer those of cohort.json" in browser.text("main")
     (tmp_path / "files.npz").unlink()

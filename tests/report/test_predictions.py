@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import ImageColor
+from small_runs import CT, MRI
 
 from silodp import Experiment, train
 from silodp.cohorts import load_cohort
@@ -18,20 +18,9 @@ from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import named_network
 from silodp.tasks import task_named
 
-TREES: dict[str, dict[str, Any]] = {
-    "segmentation": {
-        "rounds": 2,
-        "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
-        "model": {"features": 2, "levels": 1},
-        "local": {"learning_rate": 0.02, "batch_size": 4},
-        "privacy": {"noise_multiplier": 0.0},
-    },
-    "classification": {
-        "task": "classification",
-        "rounds": 1,
-        "cohort": {"kind": "synthetic-ct", "hospitals": 3, "slices": 45, "image_size": 32, "channels": 3},
-        "model": {"features": 4, "growth": 2, "blocks": [1, 1]},
-    },
+TREES = {
+    "segmentation": MRI | {"rounds": 2, "privacy": {"noise_multiplier": 0.0}},
+    "classification": CT | {"rounds": 1},
 }
 
 

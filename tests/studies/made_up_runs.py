@@ -2,12 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
-import pytest
+import numpy as np
 from matplotlib.figure import Figure
 
 from silodp.files import to_json
@@ -16,7 +18,7 @@ from silodp.studies import output, pictures, study_named
 from silodp.studies.claims import Claim
 from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Scale, Study
 
 pictures.DPI = 30  # every picture is drawn, and none looked at: coarse ones will do
 
@@ -51,11 +53,14 @@ SUMMARY: dict[str, Any] = {
 """What a run writes, to be changed."""
 
 
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()  # removed when the session ends
+
+
+def shared() -> Path:
     """Where all test files of a session put their studies, so that these find each other's runs."""
-    folder = tmp_path_factory.getbasetemp() / "shared-studies"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return Path(_temporary().name)
 
 
 def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: Any) -> CellRun:
@@ -75,26 +80,39 @@ def made_up(folder: Path, cell: Cell, lines: list[dict[str, Any]], **summary: An
     return CellRun(cell, run)
 
 
-def smoke(name: str, factory: pytest.TempPathFactory) -> Path:
+def plan_of(study: Study, *changes: str, scale: Scale = "smoke", **more: Any) -> Plan:
+    """The plan of a study, with the settings that were typed."""
+    own: Any = {"bases": study.bases, "settable": study.settable, "command": "silodp study"}
+    return make_plan(study.task, scale, changes=changes, **own, **more)
+
+
+def smoke(name: str) -> Path:
     """The results of a study at its smallest, run once a session."""
-    study, out = study_named(name), shared_folder(factory)
-    if not (out / f"{name}-smoke" / "table.md").exists():
-        run_study(study, smoke_plan(name), out, jobs=1, device="cpu")
-    return out / f"{name}-smoke"
+    study, folder = study_named(name), shared() / f"{name}-smoke"
+    if not (folder / "table.md").exists():
+        run_study(study, plan_of(study), shared(), jobs=1, device="cpu")
+    return folder
 
 
-def smoke_plan(name: str) -> Plan:
-    study = study_named(name)
-    return make_plan(study.task, "smoke", bases=study.bases, settable=study.settable, command="silodp study")
+def runs_of(name: str) -> list[CellRun]:
+    """Its runs, in the order of its cells."""
+    study, runs = study_named(name), smoke(name).parent / "runs"
+    return [CellRun(cell, runs / cell.folder_name) for cell in study.cells(plan_of(study))]
 
 
-def runs_of(name: str, factory: pytest.TempPathFactory) -> list[CellRun]:
-    runs = smoke(name, factory).parent / "runs"
-    return [CellRun(cell, runs / cell.folder_name) for cell in study_named(name).cells(smoke_plan(name))]
+class Told(NamedTuple):
+    """What a study makes of runs: table.md, and its claims."""
+
+    text: str
+    claims: Sequence[Claim]
+
+    @property
+    def holds(self) -> list[bool | None]:
+        return [claim.holds for claim in self.claims]
 
 
-def write_words(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -> str:
-    """Writes a study's files and gives its table.md.
+def tell(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -> Told:
+    """Writes a study's files.
 
     Its picture is laid out with all that is in it, once and not four times: nobody reads its svg and its png.
     """
@@ -105,12 +123,15 @@ def write_words(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -
 
     with mock.patch.object(Figure, "savefig", lay_out):
         output.write_study(study, out, plan, found)
-    return (out / "table.md").read_text()
+    return Told((out / "table.md").read_text(), study.results(plan, found).claims)
 
 
-def holds(claims: Iterable[Claim]) -> dict[str, bool | None]:
-    """Which of them hold, by their texts."""
-    return {claim.text: claim.holds for claim in claims}
+def npz(path: Path, seed: int = 0, size: int = 32, **more: Any) -> str:
+    """A file of 120 images with masks, each of a patient of its own; None leaves an array out."""
+    images = np.random.default_rng(seed).integers(0, 255, (120, size, size), dtype=np.uint8)
+    known = {"image": images, "mask": (images > 128).astype(np.uint8), "patient": np.arange(120)} | more
+    np.savez(path, **{name: array for name, array in known.items() if array is not None})
+    return str(path)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_runs import SIZES, fabricate, rows, shared_folder, smoke, write_words
+from made_up_runs import SIZES, fabricate, rows, runs_of, smoke, tell
 
 from silodp.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from silodp.studies.appendix_attack import ATTACK
@@ -19,10 +19,9 @@ from silodp.studies.appendix_tables import (
     better,
     cheaper,
     local_steps,
+    longer,
     observed,
-    rounds_rows,
 )
-from silodp.studies.paper import inversion_ssim
 from silodp.studies.planning import make_plan
 from silodp.studies.study import Cell, CellRun
 
@@ -34,11 +33,9 @@ def by_kind(folder: Path) -> dict[str, dict[str, str]]:
     return {f"{row['intermediaries']} {row['variant']}".strip(): row for row in rows(folder / "results.csv")}
 
 
-def test_with_two_thirds_drawn_epsilon_is_the_mixture_over_rounds_taken_part_in(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_with_two_thirds_drawn_epsilon_is_the_mixture_over_rounds_taken_part_in() -> None:
     """Four of six hospitals a round: δ(ε) = Σ_k Binomial(2, 2/3; k)·δ_Gauss(√k/z)."""
-    found = by_kind(smoke("appendix-subsampling", tmp_path_factory))
+    found = by_kind(smoke("appendix-subsampling"))
     assert set(found) == {"without", "without two-thirds", "with"}
     drawn = found["without two-thirds"]
     for unit in ("hospital", "intermediary"):
@@ -49,8 +46,8 @@ def test_with_two_thirds_drawn_epsilon_is_the_mixture_over_rounds_taken_part_in(
         assert epsilon < float(found["without"][f"epsilon_{unit}"])
 
 
-def test_three_times_the_rounds(tmp_path_factory: pytest.TempPathFactory) -> None:
-    found = by_kind(smoke("appendix-rounds", tmp_path_factory))
+def test_three_times_the_rounds() -> None:
+    found = by_kind(smoke("appendix-rounds"))
     assert {key: row["rounds"] for key, row in found.items()} == {
         "without": "2", "with": "2", "without rounds6": "6", "with rounds6": "6",
     }  # fmt: skip
@@ -59,10 +56,8 @@ def test_three_times_the_rounds(tmp_path_factory: pytest.TempPathFactory) -> Non
     assert float(found["with rounds6"]["epsilon_hospital"]) == pytest.approx(whole, rel=1e-9)
 
 
-def test_three_times_as_often_is_three_times_the_rounds_of_a_third_of_an_epoch(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    assert by_kind(smoke("appendix-frequency", tmp_path_factory))["without often"]["rounds"] == "6"
+def test_three_times_as_often_is_three_times_the_rounds_of_a_third_of_an_epoch() -> None:
+    assert by_kind(smoke("appendix-frequency"))["without often"]["rounds"] == "6"
     plan = make_plan("prostate", "smoke")
     cell = next(cell for cell in FREQUENCY.cells(plan) if cell.columns["variant"] == "often")
     assert cell.experiment.local.epochs == pytest.approx(1 / 3)
@@ -94,36 +89,36 @@ def test_comparisons_stand_beside_the_papers(
     claim = better(SMALL, found, SPLIT, PLAIN)
     assert (claim.holds, claim.measured) == (holds, measured)
     assert claim.paper.startswith("3 of 3: +0.292 at z = 0.3, +0.408 at z = 0.5")
-    assert "nan" not in write_words(ROUNDS, tmp_path, SMALL, found)
+    assert "nan" not in tell(ROUNDS, tmp_path, SMALL, found).text
 
 
 def test_what_is_missing_cannot_be_compared(tmp_path: Path) -> None:
     rest = [one for one in with_gains(tmp_path, 1, 1, 1) if one.cell.columns["intermediaries"] == "with"]
     assert better(SMALL, rest, SPLIT, PLAIN).holds is None
     assert cheaper(SMALL, rest, SPLIT, PLAIN).holds is None
-    text = write_words(ROUNDS, tmp_path, SMALL, rest)
+    text, _ = tell(ROUNDS, tmp_path, SMALL, rest)
     assert "| DP-FedAvg | – | – | – | – | – | – | 0.414 | 0.293 |" in text
 
 
 def test_more_rounds_cost_a_hospital_more(tmp_path: Path) -> None:
     """36 rounds and 108: μ = √T/z, three times that for a hospital of three intermediaries."""
     found = with_gains(tmp_path, 0.1, 0.1, 0.1)
-    plain, split, longer, longer_split = rounds_rows(SMALL)
-    claim = cheaper(SMALL, found, plain, longer)
+    long, long_split = longer(SMALL, False), longer(SMALL, True)
+    claim = cheaper(SMALL, found, PLAIN, long)
     assert claim.holds is True
     assert claim.measured.startswith(
         "224.7 instead of 643.4 at z = 0.3; 86.4 instead of 241.7 at z = 0.5; 46.8"
     )
-    assert cheaper(SMALL, found, longer, plain).holds is False
+    assert cheaper(SMALL, found, long, PLAIN).holds is False
     whole = [gaussian_epsilon(3 * math.sqrt(rounds) / 0.7, DELTA) for rounds in (36, 108)]
-    said = cheaper(SMALL, found, split, longer_split).measured
+    said = cheaper(SMALL, found, SPLIT, long_split).measured
     assert said.endswith(f"{whole[0]:,.1f} instead of {whole[1]:,.1f} at z = 0.7")
 
 
 def test_local_work_that_cannot_be_divided_by_three_is_said(tmp_path: Path) -> None:
     """Batches of 8: 24 images make 3 steps a round, three times 1; 40 make 5, three times 2."""
     found = fabricate(FREQUENCY, SMALL, tmp_path / "a", lambda _: {"dice": 0.5, "iou": 0.4})
-    claim, text = FREQUENCY.results(SMALL, found).claims[-1], write_words(FREQUENCY, tmp_path, SMALL, found)
+    text, (*_, claim) = tell(FREQUENCY, tmp_path, SMALL, found)
     assert (claim.holds, claim.measured[:34]) == (False, "another number in 5 of 6 hospitals")
     assert "| H24-1 | 24 | 108 | 108 | +0% |" in text
     assert "| H40-0 | 40 | 180 | 216 | +20% |" in text
@@ -162,16 +157,10 @@ def attacked(
     return found
 
 
-def test_the_papers_ssim() -> None:
-    assert [inversion_ssim(z, False) for z in (0.3, 0.5, 0.7)] == [0.05, 0.01, 0.007]
-    assert [inversion_ssim(z, True) for z in (0.3, 0.5, 0.7)] == [0.01, 0.01, 0.01]
-    assert inversion_ssim(0.9, True) is None
-
-
 def test_the_attacks_table_has_both_epsilons_the_blind_guess_and_the_paper(tmp_path: Path) -> None:
     """36 rounds at z = 0.5: ε = 86.4, and 3,634.7 for a hospital of seven intermediaries."""
     found = attacked(tmp_path / "runs", lambda cell: 0.3 - 0.1 * float(cell.columns["z"]))
-    text = write_words(ATTACK, tmp_path, SMALL, found)
+    text, _ = tell(ATTACK, tmp_path, SMALL, found)
     assert "| DP-FedAvg + intermediaries | 0.5 | 3,634.7 | 86.4 | 0.250 | 0.200 | 11.5 | – | 0.01 |" in text
     assert "| without privacy, own network | – | ∞ | ∞ | 0.300 | 0.200 | 11.5 | – | – |" in text
     scores = [float(row["ssim"]) for row in rows(tmp_path / "results.csv")]
@@ -197,14 +186,13 @@ def test_what_noise_leaves_is_counted_from_the_blind_guess(tmp_path: Path, ssim:
     assert (claim.holds, f"{gain} at z = 0.5" in claim.measured) == (ssim > 0.2, True)
 
 
-def test_every_attack_has_the_views_that_its_row_needs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    smoke("appendix-attack", tmp_path_factory)
-    shared = shared_folder(tmp_path_factory)
-
+def test_every_attack_has_the_views_that_its_row_needs() -> None:
     def views(folder: str) -> dict[str, set[str]]:
         return {
-            path.parent.parent.name.rsplit("-", 1)[0]: set(json.loads(path.read_text())["views"])
-            for path in shared.glob(f"runs/*/{folder}/attack.json")
+            one.cell.experiment.name: set(
+                json.loads((one.folder / folder / "attack.json").read_text())["views"]
+            )
+            for one in runs_of("appendix-attack")
         }
 
     assert views("attack") == {

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from made_up_runs import rows, runs_of, shared_folder, smoke, smoke_plan
+from made_up_runs import plan_of, rows, runs_of, smoke
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
@@ -19,7 +19,7 @@ FILES = {
     "figure1b": {"rounds.csv", "fits.csv", "figure1b"},
     "figure2a": {"rounds.csv", "figure2a"},
     "figure2b": {"rounds.csv", "figure2b"},
-    "figure2c": {"points.csv", "figure2c"},
+    "figure2c": {"figure2c"},
     "figure2d": {"rounds.csv", "figure2d"},
     "appendix-attack": {"ssim"},
     "appendix-frequency": {"dice"},
@@ -69,8 +69,8 @@ every_study = pytest.mark.parametrize("name", study_names())
 
 
 @every_study
-def test_every_file_is_there(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = smoke(name, tmp_path_factory)
+def test_every_file_is_there(name: str) -> None:
+    folder = smoke(name)
     pictures = {file for file in FILES[name] if "." not in file}
     drawn = {f"{picture}.{kind}" for picture in pictures for kind in ("svg", "png")}
     assert {path.name for path in folder.iterdir()} == ALWAYS | (FILES[name] - pictures) | drawn
@@ -80,22 +80,19 @@ def test_every_file_is_there(name: str, tmp_path_factory: pytest.TempPathFactory
 
 
 @every_study
-def test_run_again_nothing_trains_and_all_files_are_the_same(
-    name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder, shared = smoke(name, tmp_path_factory), shared_folder(tmp_path_factory)
-    times = {path: path.stat().st_mtime_ns for path in (shared / "runs").rglob("*")}
+def test_run_again_nothing_trains_and_all_files_are_the_same(name: str) -> None:
+    study, folder = study_named(name), smoke(name)
+    runs = folder.parent / "runs"
+    times = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    run_study(study_named(name), smoke_plan(name), shared, resume=True, jobs=1, device="cpu")
-    assert {path: path.stat().st_mtime_ns for path in (shared / "runs").rglob("*")} == times
+    run_study(study, plan_of(study), folder.parent, resume=True, jobs=1, device="cpu")
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == times
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @every_study
-def test_the_table_names_the_hospital_first_and_what_it_rests_on(
-    name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    text = (smoke(name, tmp_path_factory) / "table.md").read_text()
+def test_the_table_names_the_hospital_first_and_what_it_rests_on(name: str) -> None:
+    text = (smoke(name) / "table.md").read_text()
     assert text.index("hospital") < text.index("intermediary")
     for needed in (
         "```sh\nsilodp study\n```",
@@ -108,15 +105,15 @@ def test_the_table_names_the_hospital_first_and_what_it_rests_on(
 
 
 @every_study
-def test_epsilons_are_the_closed_forms(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_epsilons_are_the_closed_forms(name: str) -> None:
     """Gaussian rounds: a hospital contributes v updates a round, so that μ² = Σ (v/z)²; an intermediary one.
 
     Where v changed no intermediary lasted, and the hospital's ε stands for it. Runs in which hospitals are
     drawn, or images are protected, have tests of their own.
     """
-    found = {one.folder.name: one for one in runs_of(name, tmp_path_factory)}
+    found = {one.folder.name: one for one in runs_of(name)}
     compared = 0
-    for row in rows(smoke(name, tmp_path_factory) / "results.csv"):
+    for row in rows(smoke(name) / "results.csv"):
         one = found[row["run"]]
         experiment = one.cell.experiment
         drawn, of_images = experiment.participation.rule != "all", experiment.privacy.level == "sample"
@@ -143,8 +140,8 @@ def test_epsilons_are_the_closed_forms(name: str, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_the_papers_numbers_stand_beside_ours(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = smoke(name, tmp_path_factory)
+def test_the_papers_numbers_stand_beside_ours(name: str) -> None:
+    folder = smoke(name)
     table = (folder / "table.md").read_text().splitlines()
     for begins, ends in PRINTED[name].items():
         line = next(line for line in table if line.startswith(begins))

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from made_up_runs import holds, made_up, rows, runs_of, smoke, write_words
+from made_up_runs import made_up, rows, runs_of, smoke, tell
 
 from silodp import InputError
 from silodp.studies import figure2a, figure2b, figure2c, figure2d
@@ -14,9 +14,9 @@ from silodp.studies.study import CellRun, Plan
 SMALL = make_plan("prostate", "small")
 
 
-def test_a_has_n_times_the_runs_lambda(tmp_path_factory: pytest.TempPathFactory) -> None:
-    lines = rows(smoke("figure2a", tmp_path_factory) / "rounds.csv")
-    found = runs_of("figure2a", tmp_path_factory)
+def test_a_has_n_times_the_runs_lambda() -> None:
+    lines = rows(smoke("figure2a") / "rounds.csv")
+    found = runs_of("figure2a")
     expected = [6 * line["lambda"] for one in found for line in one.rounds]
     assert [float(line["n_lambda"]) for line in lines] == pytest.approx(expected)
     assert [line["applied"] for line in lines] == ["True", "True", "False", "True"]
@@ -40,31 +40,30 @@ def ratios(folder: Path, without: list[float], with_: list[float], capped: bool 
 
 def test_a_claims(tmp_path: Path) -> None:
     found = ratios(tmp_path, [5, 10, 15], [1.1, 0.8, 1.3])
-    text = write_words(figure2a.STUDY, tmp_path, SMALL, found)
-    assert set(holds(figure2a.results(SMALL, found).claims).values()) == {True}
+    text, _ = told = tell(figure2a.STUDY, tmp_path, SMALL, found)
+    assert set(told.holds) == {True}
     assert "| at most 1.30: 1.10 at z = 0.3, 0.80 at z = 0.5, 1.30 at z = 0.7 |" in text
     assert "3.00 times the smallest without, 1.62 with" in text
     # z√d/N with d = 10,000; quartiles of 0.5, 1, 3 times the median
     assert "| 0.3 | 20.0 | 20.0 | 10.0 | 4 | 5.00 | 5.00 (3.75–10.00) | 1.10 (1.10–1.10) |" in text
     assert "v is capped in 0 of 9 rounds" in text
     found = ratios(tmp_path, [5, 15, 10], [1.1, 0.3, 1.3], capped=True)
-    claims = figure2a.results(SMALL, found).claims
-    assert set(holds(claims).values()) == {False}
-    assert claims[1].measured.startswith("at most 3.33")  # 1/0.3
-    assert claims[-1].measured == "v is capped in 9 of 9 rounds"
+    told = tell(figure2a.STUDY, tmp_path, SMALL, found)
+    assert set(told.holds) == {False}
+    assert told.claims[1].measured.startswith("at most 3.33")  # 1/0.3
+    assert told.claims[-1].measured == "v is capped in 9 of 9 rounds"
 
 
 def test_a_some_runs_alone_are_written_too(tmp_path: Path) -> None:
     """As with --only: one z shows no trend."""
     one = made_up(tmp_path, SMALL.cell(0.5, True, 0), [{"lambda": 0.2}])
-    text = write_words(figure2a.STUDY, tmp_path, SMALL, [one])
-    assert "| 0.5 | – | 20.0 | 10.0 | 1 | 8.33 | – | 1.20 (1.20–1.20) |" in text
-    claims = figure2a.results(SMALL, [one]).claims
-    assert [claim.holds for claim in claims] == [None, True, None, True]
+    told = tell(figure2a.STUDY, tmp_path, SMALL, [one])
+    assert "| 0.5 | – | 20.0 | 10.0 | 1 | 8.33 | – | 1.20 (1.20–1.20) |" in told.text
+    assert told.holds == [None, True, None, True]
 
 
-def test_b_has_the_runs_cosines(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder, found = smoke("figure2b", tmp_path_factory), runs_of("figure2b", tmp_path_factory)
+def test_b_has_the_runs_cosines() -> None:
+    folder, found = smoke("figure2b"), runs_of("figure2b")
     expected = [line["cosine_std"] for one in found for line in one.rounds]
     assert [float(line["cosine_std"]) for line in rows(folder / "rounds.csv")] == expected
     assert all(0 < value < 1 for value in expected)
@@ -87,42 +86,38 @@ def cosines(folder: Path, plan: Plan, without: list[float], with_: list[float]) 
 def test_b_claims(tmp_path: Path) -> None:
     plan = make_plan("prostate", "small", seeds=2)
     found = cosines(tmp_path, plan, [0.3, 0.25, 0.2], [0.1, 0.1, 0.1])
-    text = write_words(figure2b.STUDY, tmp_path, plan, found)
-    assert [claim.holds for claim in figure2b.results(plan, found).claims] == [True, True]
-    assert "| 0.3 | 20.0 | 20.0 | 10.0 | 3 | 0.300 (0.290–0.310) | 0.100 (0.100–0.100) | -0.200 |" in text
-    assert "2 seeds" in text
-    found = cosines(tmp_path, plan, [0.3, 0.2, 0.25], [0.1, 0.25, 0.3])
-    smaller, falls = figure2b.results(plan, found).claims
-    assert (smaller.holds, falls.holds) == (False, False)
-    assert smaller.measured == "1 of 3: +0.200 at z = 0.3, -0.050 at z = 0.5, -0.050 at z = 0.7"
+    told = tell(figure2b.STUDY, tmp_path, plan, found)
+    assert told.holds == [True, True]
+    assert (
+        "| 0.3 | 20.0 | 20.0 | 10.0 | 3 | 0.300 (0.290–0.310) | 0.100 (0.100–0.100) | -0.200 |" in told.text
+    )
+    assert "2 seeds" in told.text
+    told = tell(figure2b.STUDY, tmp_path, plan, cosines(tmp_path, plan, [0.3, 0.2, 0.25], [0.1, 0.25, 0.3]))
+    assert told.holds == [False, False]
+    assert told.claims[0].measured == "1 of 3: +0.200 at z = 0.3, -0.050 at z = 0.5, -0.050 at z = 0.7"
 
 
 def test_b_a_round_without_cosines_is_left_out(tmp_path: Path) -> None:
     """The file has null where a number is not finite."""
     lines = [{"cosine_std": None}, {"cosine_std": 0.2}]
     one = made_up(tmp_path, SMALL.cell(0.5, False, 0), lines)
-    text = write_words(figure2b.STUDY, tmp_path, SMALL, [one])
-    assert "| 0.5 | 20.0 | – | – | – | 0.200 (0.200–0.200) | – | – |" in text
-    assert [claim.holds for claim in figure2b.results(SMALL, [one]).claims] == [None, None]
+    told = tell(figure2b.STUDY, tmp_path, SMALL, [one])
+    assert "| 0.5 | 20.0 | – | – | – | 0.200 (0.200–0.200) | – | – |" in told.text
+    assert told.holds == [None, None]
 
 
-def test_c_fewer_train_and_all_are_tested(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_c_fewer_train_and_all_are_tested() -> None:
     cells = figure2c.cells(SMALL)
     assert [cell.experiment.participation.members for cell in cells] == [2, 2, 3, 3, 4, 4, 5, 5, None, None]
     assert {cell.experiment.privacy.noise_multiplier for cell in cells} == {0.3}
-    found = runs_of("figure2c", tmp_path_factory)
-    folder = smoke("figure2c", tmp_path_factory)
+    found = runs_of("figure2c")
+    folder = smoke("figure2c")
     tested = [set(one.summary["test"]["last"]["hospitals"]) for one in found]
     assert all(hospitals == tested[-1] and len(hospitals) == 6 for hospitals in tested)
     assert [len(one.rounds[0]["participants"]) for one in found] == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
-    points = rows(folder / "points.csv")
-    assert [point["hospitals"] for point in points] == [n for n in "23456" for _ in range(2)]
-    assert [float(point["test_dice"]) for point in points] == [
-        one.summary["test"]["last"]["mean"]["dice"] for one in found
-    ]
-    assert all(
-        (int(row["v"]) > 1) == (row["intermediaries"] == "with") for row in rows(folder / "results.csv")
-    )
+    lines = rows(folder / "results.csv")
+    assert [line["hospitals"] for line in lines] == [n for n in "23456" for _ in range(2)]
+    assert all((int(line["v"]) > 1) == (line["intermediaries"] == "with") for line in lines)
     assert "The first N of 6 hospitals train" in (folder / "table.md").read_text()
 
 
@@ -154,54 +149,58 @@ def dices(folder: Path, without: dict[int, float], with_: dict[int, float], seed
     return found
 
 
-def test_c_a_method_that_is_stable(tmp_path: Path) -> None:
-    found = dices(tmp_path, {2: 0.1, 6: 0.4}, {2: 0.6, 6: 0.7})
-    text = write_words(figure2c.STUDY, tmp_path, SMALL, found)
-    assert [claim.holds for claim in figure2c.results(SMALL, found).claims] == [True, True, True]
-    assert "| 0.400 with 6 hospitals, 0.100 with 2 (-0.300, 75% lost) |" in text
-    assert "| 0.700 with 6 hospitals, 0.600 with 2 (-0.100, 14% lost) |" in text
-    # The paper prints Dice for all six at z = 0.3 only, in its table 1.
-    row = "| 6 | 0.1 | 20.0 | 20.0 | 10.0 | 1 | 0.400 | 0.700 | +0.300 | 0.414 ± 0.039 | 0.706 ± 0.015 |"
-    assert row in text or row.replace("0.015", "0.016") in text
-    assert "| 2 | 0.1 | 20.0 | 20.0 | 10.0 | 1 | 0.100 | 0.600 | +0.500 | – | – |" in text
-
-
 @pytest.mark.parametrize(
-    ("without", "with_", "said"),
+    ("without", "with_", "holds", "says"),
     [
-        ({2: 0.3, 6: 0.4}, {2: 0.3, 6: 0.7}, [True, False, False]),
-        ({2: 0.5, 6: 0.4}, {2: 0.7, 6: 0.7}, [False, None, True]),  # nothing is lost: no smaller part of it
-        ({2: 0.1}, {}, [None, None, None]),
+        (
+            {2: 0.1, 6: 0.4},
+            {2: 0.6, 6: 0.7},
+            [True, True, True],
+            [
+                "| 0.400 with 6 hospitals, 0.100 with 2 (-0.300, 75% lost) |",
+                "| 0.700 with 6 hospitals, 0.600 with 2 (-0.100, 14% lost) |",
+                # The paper prints Dice for all six at z = 0.3 only, in its table 1.
+                "| 6 | 0.1 | 20.0 | 20.0 | 10.0 | 1 | 0.400 | 0.700 | +0.300 | 0.414 ± 0.039 | 0.706 ± 0.01",
+                "| 2 | 0.1 | 20.0 | 20.0 | 10.0 | 1 | 0.100 | 0.600 | +0.500 | – | – |",
+            ],
+        ),
+        ({2: 0.3, 6: 0.4}, {2: 0.3, 6: 0.7}, [True, False, False], []),
+        ({2: 0.5, 6: 0.4}, {2: 0.7, 6: 0.7}, [False, None, True], []),
+        ({2: 0.1}, {}, [None] * 3, ["| 2 | 0.1 | 20.0 | – | – | – | 0.100 | – | – | – | – |"]),
+        (
+            {2: 0.1, 4: math.nan, 6: 0.4},
+            {2: 0.6, 4: 0.5, 6: 0.7},
+            [True, True, True],
+            [
+                "| 2 of 2: +0.500 at N = 2, undefined at N = 4, +0.300 at N = 6 |",
+                "| 1 | – (0 of 1 seeds defined) | 0.500 | – | – | – |",
+            ],
+        ),
     ],
+    ids=["stable", "not stable", "nothing lost, so no smaller part of it", "one run", "undefined"],
 )
-def test_c_a_method_that_is_not(
-    tmp_path: Path, without: dict[int, float], with_: dict[int, float], said: list[bool | None]
+def test_c_claims(
+    tmp_path: Path,
+    without: dict[int, float],
+    with_: dict[int, float],
+    holds: list[bool | None],
+    says: list[str],
 ) -> None:
-    found = dices(tmp_path, without, with_)
-    assert [claim.holds for claim in figure2c.results(SMALL, found).claims] == said
+    told = tell(figure2c.STUDY, tmp_path, SMALL, dices(tmp_path, without, with_))
+    assert told.holds == holds
+    assert [line for line in says if line not in told.text] == []
+    assert "nan" not in told.text
 
 
-def test_c_what_is_undefined_is_named_and_left_out(tmp_path: Path) -> None:
-    found = dices(tmp_path, {2: 0.1, 4: math.nan, 6: 0.4}, {2: 0.6, 4: 0.5, 6: 0.7})
-    text = write_words(figure2c.STUDY, tmp_path, SMALL, found)
-    assert "| 2 of 2: +0.500 at N = 2, undefined at N = 4, +0.300 at N = 6 |" in text
-    assert "| 1 | – (0 of 1 seeds defined) | 0.500 | – | – | – |" in text
-    assert "nan" not in text
-    title = figure2c.results(SMALL, found).pictures["figure2c"].panels[0].title
-    assert title == "Test Dice when fewer hospitals train (z = 0.3)"  # which claims nothing
-
-
-def test_c_several_seeds_and_single_runs(tmp_path: Path) -> None:
+def test_c_several_seeds(tmp_path: Path) -> None:
     plan = make_plan("prostate", "small", seeds=2)
     found = dices(tmp_path / "seeds", {2: 0.1, 6: 0.4}, {2: 0.6, 6: 0.7}, seeds=2)
-    assert "| 0.100 ± 0.014 | 0.600 ± 0.014 | +0.500 |" in write_words(figure2c.STUDY, tmp_path, plan, found)
-    text = write_words(figure2c.STUDY, tmp_path, SMALL, dices(tmp_path / "only", {2: 0.1}, {}))
-    assert "| 2 | 0.1 | 20.0 | – | – | – | 0.100 | – | – | – | – |" in text
+    assert "| 0.100 ± 0.014 | 0.600 ± 0.014 | +0.500 |" in tell(figure2c.STUDY, tmp_path, plan, found).text
 
 
-def test_d_has_the_runs_v_beside_the_closed_form(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert [cell.columns["intermediaries"] for cell in figure2d.cells(SMALL)] == ["with"] * 3
-    folder, (one,) = smoke("figure2d", tmp_path_factory), runs_of("figure2d", tmp_path_factory)
+def test_d_has_the_runs_v_beside_the_closed_form() -> None:
+    assert [cell.columns["intermediaries"] for cell in figure2d.STUDY.cells(SMALL)] == ["with"] * 3
+    folder, (one,) = smoke("figure2d"), runs_of("figure2d")
     lines = rows(folder / "rounds.csv")
     assert [int(line["v"]) for line in lines] == [line["intermediaries"] for line in one.rounds]
     assert lines[0]["v"] == "1"
@@ -215,7 +214,7 @@ def courses(
 ) -> list[CellRun]:
     """v after the measuring round, whose v of 1 must not count; `capped` are rounds."""
     found = []
-    for cell in figure2d.cells(plan):
+    for cell in figure2d.STUDY.cells(plan):
         if (z := float(cell.columns["z"])) in counts:
             lines = [
                 {"applied": number > 1, "intermediaries": v, "intermediaries_capped": number in capped}
@@ -228,9 +227,8 @@ def courses(
 def test_d_the_papers_course(tmp_path: Path) -> None:
     """One change by two at the largest z, as in the paper. d = 10,000 and N = 6: v* = √(z·100/6)."""
     found = courses(tmp_path, SMALL, {0.3: [2, 2, 3, 2], 0.5: [3, 3, 3, 3], 0.7: [4, 6, 5, 5]})
-    text = write_words(figure2d.STUDY, tmp_path, SMALL, found)
-    steady, grows, close, uncapped = figure2d.results(SMALL, found).claims
-    assert [claim.holds for claim in (steady, grows, close, uncapped)] == [True, True, False, True]
+    text, (steady, grows, close, _) = told = tell(figure2d.STUDY, tmp_path, SMALL, found)
+    assert told.holds == [True, True, False, True]
     assert steady.measured.startswith(
         "by more in 1 of 9 steps, by at most 2; within a run the fewest and the"
     )
@@ -243,14 +241,13 @@ def test_d_the_papers_course(tmp_path: Path) -> None:
 
 def test_d_another_course(tmp_path: Path) -> None:
     counts = {0.3: [6, 3, 6, 6], 0.5: [6, 6, 6, 6], 0.7: [4, 4, 4, 4]}
-    found = courses(tmp_path, SMALL, counts, capped=(3, 4))
-    steady, grows, _, uncapped = figure2d.results(SMALL, found).claims
-    assert [claim.holds for claim in (steady, grows, uncapped)] == [False, False, False]
-    assert steady.measured.startswith("by more in 2 of 9 steps, by at most 3")
-    assert uncapped.measured == "v is capped in 6 of 12 rounds"
-    assert "-3 in round 3, +3 in round 4" in write_words(figure2d.STUDY, tmp_path, SMALL, found)
+    told = tell(figure2d.STUDY, tmp_path, SMALL, courses(tmp_path, SMALL, counts, capped=(3, 4)))
+    assert told.holds == [False] * 4
+    assert told.claims[0].measured.startswith("by more in 2 of 9 steps, by at most 3")
+    assert told.claims[-1].measured == "v is capped in 6 of 12 rounds"
+    assert "-3 in round 3, +3 in round 4" in told.text
     near = courses(tmp_path, SMALL, {0.3: [2, 2], 0.5: [3, 3], 0.7: [3, 3]})
-    assert figure2d.results(SMALL, near).claims[2].holds is True  # 2.2, 2.9 and 3.4
+    assert tell(figure2d.STUDY, tmp_path, SMALL, near).holds[2] is True  # 2.2, 2.9 and 3.4
 
 
 def test_d_one_instance_a_seed(tmp_path: Path) -> None:
@@ -264,5 +261,4 @@ def test_d_one_instance_a_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("counts", [[3], []])
 def test_d_too_few_rounds_say_nothing(tmp_path: Path, counts: list[int]) -> None:
     found = courses(tmp_path, SMALL, {0.5: counts})
-    assert figure2d.results(SMALL, found).claims[0].holds is None
-    write_words(figure2d.STUDY, tmp_path, SMALL, found)
+    assert tell(figure2d.STUDY, tmp_path, SMALL, found).holds[0] is None

@@ -4,30 +4,19 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
-from made_up_runs import TEST, made_up, rows, shared_folder, smoke, write_words
+from made_up_runs import TEST, made_up, npz, plan_of, rows, smoke, tell
 
 from silodp import InputError
 from silodp.studies.hospital_privacy import ICH, LEVELS, PROSTATE
-from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
 from silodp.studies.study import CellRun, Plan
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, START_PRODUCT
+from silodp.studies.whole_hospital import START_PRODUCT
 
 
-@pytest.fixture(scope="module")
-def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_folder(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("hospital-privacy-ich", tmp_path_factory)
-
-
-def test_a_hospital_is_equally_safe_with_every_method(folder: Path) -> None:
-    private = [row for row in rows(folder / "results.csv") if row["epsilon_asked"] == "8.0"]
+def test_a_hospital_is_equally_safe_with_every_method() -> None:
+    found = rows(smoke("hospital-privacy-ich") / "results.csv")
+    private = [row for row in found if row["epsilon_asked"] == "8.0"]
     assert [row["method"] for row in private] == ["recipe", "fedavg", "narrow", "split"]
     for row in private:
         assert 7.99 < float(row["epsilon_hospital"]) <= 8
@@ -37,12 +26,13 @@ def test_a_hospital_is_equally_safe_with_every_method(folder: Path) -> None:
     assert numbers["fedavg"] == numbers["split"] > 10 * numbers["narrow"] > 100 * numbers["recipe"]
 
 
-def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so(folder: Path, smoke_out: Path) -> None:
+def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so() -> None:
+    folder = smoke("hospital-privacy-ich")
     start, *others = rows(folder / "results.csv")
     assert (start["epsilon_asked"], start["rounds"], start["epsilon_hospital"]) == ("0.0", "0", "0.0")
     assert (start["v"], start["parameters"], start["best_auc"]) == ("", "", "")
     assert all(row["rounds"] == "2" for row in others)
-    place = smoke_out / "runs" / start["run"]
+    place = folder.parent / "runs" / start["run"]
     assert [path.name for path in place.iterdir()] == [START_PRODUCT]  # no ledger, no model, no summary
     product = json.loads((place / START_PRODUCT).read_text())
     assert product["test"]["round"] == 0
@@ -54,7 +44,7 @@ def test_at_epsilon_zero_nothing_is_trained_and_nothing_says_so(folder: Path, sm
 
 
 def test_the_start_alone_is_no_study_and_the_prostates_start_fits_its_network(tmp_path: Path) -> None:
-    plan = make_plan("prostate", "smoke", bases=PROSTATE_BASES)
+    plan = plan_of(PROSTATE)
     with pytest.raises(InputError, match="the start alone is not a study"):
         run_study(PROSTATE, plan, tmp_path, only="recipe-start", jobs=1, device="cpu")
     (product,) = tmp_path.glob(f"runs/*/{START_PRODUCT}")
@@ -64,7 +54,7 @@ def test_the_start_alone_is_no_study_and_the_prostates_start_fits_its_network(tm
 def test_levels() -> None:
     """At small scale, to end in half an hour, only the recipe has all."""
     fewer = ["cohort.slices=96", "cohort.image_size=32"]  # drawn sooner
-    cells = PROSTATE.cells(make_plan("prostate", "small", bases=PROSTATE_BASES, changes=fewer))
+    cells = PROSTATE.cells(plan_of(PROSTATE, *fewer, scale="small"))
     asked = {
         method: [cell.columns["epsilon_asked"] for cell in cells if cell.columns["method"] == method]
         for method in ("recipe", "fedavg", "narrow", "split")
@@ -81,8 +71,8 @@ def test_levels() -> None:
 
 def test_what_is_typed_is_for_every_run() -> None:
     changes = ["rounds=3", "local.learning_rate=0.2", "local.momentum=0.5"]
-    plan = make_plan("ich", "smoke", bases=ICH_BASES, changes=changes)
-    experiments = {cell.experiment.name: cell.experiment for cell in ICH.cells(plan)}
+    cells = ICH.cells(plan_of(ICH, *changes))
+    experiments = {cell.experiment.name: cell.experiment for cell in cells}
     assert {one.rounds for one in experiments.values()} == {3}
     assert {one.local.learning_rate for one in experiments.values()} == {0.2}
     assert experiments["recipe-eps8-seed0"].local.model_dump()["momentum"] == 0.5  # Adam has none
@@ -90,9 +80,7 @@ def test_what_is_typed_is_for_every_run() -> None:
 
 def test_files_are_seen_at_the_size_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    images = np.random.default_rng(0).integers(0, 255, (120, 96, 96), dtype=np.uint8)
-    np.savez(tmp_path / "a.npz", image=images, mask=(images > 128).astype(np.uint8), patient=np.arange(120))
-    plan = make_plan("prostate", "small", bases=PROSTATE_BASES, cohort=str(tmp_path / "a.npz"))
+    plan = plan_of(PROSTATE, scale="small", cohort=npz(tmp_path / "a.npz", size=96))
     cells = {cell.experiment.name: cell for cell in PROSTATE.cells(plan)}
     assert {cell.experiment.cohort.model_dump()["image_size"] for cell in cells.values()} == {96}
     assert cells["fedavg-eps8-seed0"].experiment.local.learning_rate == 1e-2  # of the preset for such files
@@ -119,11 +107,11 @@ def invented(plan: Plan, out: Path, start: float, scores: dict[str, float]) -> l
 
 
 def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
-    plan = make_plan("prostate", "smoke", bases=PROSTATE_BASES)
+    plan = plan_of(PROSTATE)
     scores = {"recipe": 0.7, "fedavg": 0.1, "narrow": 0.5, "split": math.nan}
     found = invented(plan, tmp_path / "a", 0.5, scores)
-    text, claims = write_words(PROSTATE, tmp_path, plan, found), PROSTATE.results(plan, found).claims
-    assert [claim.holds for claim in claims] == [True, False, False, None, True]
+    text, claims = told = tell(PROSTATE, tmp_path, plan, found)
+    assert told.holds == [True, False, False, None, True]
     assert [claim.measured for claim in claims] == [
         "1 of 1: +0.200 at ε = 8",
         "0 of 1: -0.400 at ε = 8",
@@ -138,5 +126,6 @@ def test_claims_follow_from_the_numbers(tmp_path: Path) -> None:
     claims = PROSTATE.results(plan, other).claims
     assert (claims[0].holds, claims[0].measured) == (False, "0 of 1: -0.100 at ε = 8")
     assert (claims[-1].holds, claims[-1].measured) == (False, "DP-FedAvg, narrow network at ε = 8 (0.750)")
-    assert "untrained" not in write_words(PROSTATE, tmp_path, plan, other[1:])  # as --only may leave it
-    assert PROSTATE.results(plan, other[1:]).claims == claims[-1:]
+    part = tell(PROSTATE, tmp_path, plan, other[1:])  # as --only may leave it
+    assert "untrained" not in part.text
+    assert part.claims == claims[-1:]

@@ -31,9 +31,10 @@ def written(out: Path, name: str = "counting") -> str:
     return (out / f"{name}-smoke" / "table.md").read_text().splitlines()[0].removeprefix("# ")
 
 
-def counting(*seeds: int) -> Study:
+def counting(*seeds: int, levels: Sequence[float] = (0.5,)) -> Study:
     def cells(plan: Plan) -> list[Cell]:
-        return [plan.cell(0.5, True, seed, work=partial(note, summary=SUMMARY)) for seed in seeds]
+        work = partial(note, summary=SUMMARY)
+        return [plan.cell(z, True, seed, work=work) for z in levels for seed in seeds]
 
     return Study("counting", "counts", "prostate", cells, naming)
 
@@ -75,17 +76,9 @@ def test_other_settings_are_another_cell(plan: Plan) -> None:
 def test_a_change_that_some_cells_have_no_place_for_is_taken(tmp_path: Path) -> None:
     """Runs without privacy clip nothing, so they have no C; a change that no cell heeds is refused."""
     changed = make_plan("prostate", "smoke", changes=["clipping.bound=3"])
-
-    def cells(plan: Plan) -> list[Cell]:
-        return [plan.cell(z, True, 0, work=partial(note, summary=SUMMARY)) for z in (0.0, 0.5)]
-
-    run_study(Study("some", "some", "prostate", cells, naming), changed, tmp_path, jobs=1)
-
-    def unprotected(plan: Plan) -> list[Cell]:
-        return cells(plan)[:1]
-
-    with pytest.raises(InputError, match=r"--set clipping\.bound: none has its own in every run"):
-        run_study(Study("none", "none", "prostate", unprotected, naming), changed, tmp_path)
+    run_study(counting(0, levels=(0.0, 0.5)), changed, tmp_path, jobs=1)
+    with pytest.raises(InputError, match=r"--set clipping\.bound: counting has its own in every run"):
+        run_study(counting(0, levels=(0.0,)), changed, tmp_path, jobs=1)
 
 
 def test_the_method_is_the_authors_and_each_cell_says_what_it_changes(plan: Plan) -> None:
@@ -98,53 +91,38 @@ def test_the_method_is_the_authors_and_each_cell_says_what_it_changes(plan: Plan
     assert plain.columns["intermediaries"] == "without"  # nothing to harmonise without noise
 
 
-def test_one_cell_that_fails_stops_no_other(tmp_path: Path, plan: Plan) -> None:
-    seen: list[tuple[str, int, int]] = []
+def test_a_failure_that_is_explained_needs_no_traceback(tmp_path: Path, plan: Plan) -> None:
     with pytest.raises(
-        InputError, match=r"1 of 3 cells failed \(fedavg-z0.5-split-seed13: seed = 13: bad luck\)"
+        InputError, match=r"1 of 2 cells failed \(fedavg-z0.5-split-seed13: seed = 13: bad luck\); the others"
     ):
-        run_study(counting(0, 13, 2), plan, tmp_path, jobs=1, on_cell=lambda *cell: seen.append(cell))
-    assert seen == [("cells", 0, 3), ("cells", 1, 3), ("cells", 2, 3)]  # a bar from the start
-    assert not (tmp_path / "counting-smoke" / "errors.txt").exists()  # the line says it all
-    assert not (tmp_path / "counting-smoke" / "table.md").exists()
-    assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
+        run_study(counting(0, 13), plan, tmp_path, jobs=1)
+    assert not (tmp_path / "counting-smoke" / "errors.txt").exists()
 
 
-def test_what_nobody_foresaw_is_kept_with_its_traceback(tmp_path: Path, plan: Plan) -> None:
-    errors = tmp_path / "counting-smoke" / "errors.txt"
-    with pytest.raises(InputError, match=r"seed14: ZeroDivisionError\); the traceback is in .*errors\.txt"):
-        run_study(counting(0, 14, 2), plan, tmp_path, jobs=1)
-    text = errors.read_text()
-    assert text.startswith("fedavg-z0.5-split-seed14-")
-    assert "in note\n" in text
-    run_study(counting(0, 2, 14), plan, tmp_path / "fine", jobs=1, only="seed0")
-    (tmp_path / "runs" / text.split()[0] / "summary.json").write_text(json.dumps(SUMMARY | {"seed": 1}))
-    run_study(counting(0, 14, 2), plan, tmp_path, jobs=1, resume=True)
-    assert not errors.exists()  # of an earlier time
-
-
-def test_several_cells_at_a_time_run_in_processes_of_their_own(tmp_path: Path, plan: Plan) -> None:
-    """And what fails there, foreseen or not, is told as in one process and stops no other."""
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_that_fails_stops_no_other(tmp_path: Path, plan: Plan, jobs: int) -> None:
+    """Foreseen or not, in this process or in others; once it is mended, the study goes on."""
     seen: list[tuple[str, int, int]] = []
-    with pytest.raises(InputError, match=r"2 of 5 cells failed .*errors\.txt") as caught:
-        run_study(
-            counting(0, 13, 1, 14, 2), plan, tmp_path, jobs=2, device="cpu", on_cell=lambda *c: seen.append(c)
-        )
+    study, errors = counting(0, 13, 1, 14, 2), tmp_path / "counting-smoke" / "errors.txt"
+    with pytest.raises(
+        InputError, match=r"2 of 5 cells failed .*; the traceback is in .*errors\.txt"
+    ) as caught:
+        run_study(study, plan, tmp_path, jobs=jobs, device="cpu", on_cell=lambda *cell: seen.append(cell))
     assert "fedavg-z0.5-split-seed13: seed = 13: bad luck" in str(caught.value)
     assert "seed14: ZeroDivisionError" in str(caught.value)
-    assert seen == [("cells", done, 5) for done in range(4)]
-    text = (tmp_path / "counting-smoke" / "errors.txt").read_text()
-    assert text.startswith("fedavg-z0.5-split-seed14-")
-    assert "in note\n" in text
+    assert seen == [("cells", done, 5) for done in range(4)]  # a bar from the start
+    assert errors.read_text().startswith("fedavg-z0.5-split-seed14-")
+    assert "in note\n" in errors.read_text()
     assert not (tmp_path / "counting-smoke" / "table.md").exists()
     processes = {path.read_text().split()[0] for path in tmp_path.glob("runs/*/times")}
-    assert str(os.getpid()) not in processes
+    assert (str(os.getpid()) in processes) == (jobs == 1)
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 3
     for seed in (13, 14):  # somebody mends them
         (failed,) = tmp_path.glob(f"runs/fedavg*-seed{seed}-*")
         (failed / "summary.json").write_text(json.dumps(SUMMARY | {"seed": seed}))
-    run_study(counting(0, 13, 1, 14, 2), plan, tmp_path, jobs=2, device="cpu", resume=True)
+    run_study(study, plan, tmp_path, jobs=jobs, device="cpu", resume=True)
     assert written(tmp_path) == "0 13 1 14 2"
+    assert not errors.exists()
 
 
 def test_a_started_study_asks_for_resume_and_for_the_same_settings(tmp_path: Path, plan: Plan) -> None:

@@ -2,19 +2,20 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import Killed
-from made_up_runs import rows, shared_folder, smoke, write_words
+from made_up_runs import npz, plan_of, rows, runs_of, smoke, tell
 
 from silodp import InputError
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.studies import drift
+from silodp.studies.columns import select
 from silodp.studies.drift import Drift, train_keeping_models
-from silodp.studies.planning import make_plan
 from silodp.studies.running import run_study
 from silodp.studies.sample_vs_client import (
     CLIENT,
@@ -25,29 +26,23 @@ from silodp.studies.sample_vs_client import (
     SAMPLE_VS_CLIENT,
     claims,
 )
-from silodp.studies.study import Cell, CellRun, Plan
+from silodp.studies.study import Cell, CellRun
 
-PLAN = make_plan("prostate", "smoke")
 ROUNDS, STEPS, REPETITIONS = 3, 6, 2
 
 
 @pytest.fixture(scope="module")
-def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_folder(tmp_path_factory)
+def folder() -> Path:
+    return smoke("sample-vs-client")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("sample-vs-client", tmp_path_factory)
+def run(variant: str) -> CellRun:
+    """The first run of this kind."""
+    return select(runs_of("sample-vs-client"), variant=variant)[0]
 
 
-def cell(variant: str) -> Cell:
-    return next(cell for cell in SAMPLE_VS_CLIENT.cells(PLAN) if cell.columns["variant"] == variant)
-
-
-def noisy_plan(*changes: str, seeds: int = 1) -> Plan:
-    settable = SAMPLE_VS_CLIENT.settable
-    return make_plan("prostate", "smoke", changes=changes, seeds=seeds, settable=settable)
+def cells_of(*changes: str, **more: Any) -> Sequence[Cell]:
+    return SAMPLE_VS_CLIENT.cells(plan_of(SAMPLE_VS_CLIENT, *changes, **more))
 
 
 def test_epsilons_are_the_closed_forms(folder: Path) -> None:
@@ -98,10 +93,10 @@ def test_the_table_says_what_the_files_hold(folder: Path) -> None:
 
 @pytest.mark.parametrize("stopped_at", [2, 3])
 def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
-    folder: Path, smoke_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
 ) -> None:
     """Killed when a round's checkpoint is there but its model is not."""
-    noisy, calls = cell(CLIENT), []
+    noisy, calls = run(CLIENT), []
     replacing = drift.replacing
 
     def dying(path: Path) -> Any:
@@ -112,9 +107,9 @@ def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
 
     monkeypatch.setattr(drift, "replacing", dying)
     with pytest.raises(Killed):
-        train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")
-    train_keeping_models(noisy.experiment, tmp_path / "run", "cpu")
-    whole = smoke_out / "runs" / noisy.folder_name / "models"
+        train_keeping_models(noisy.cell.experiment, tmp_path / "run", "cpu")
+    train_keeping_models(noisy.cell.experiment, tmp_path / "run", "cpu")
+    whole = noisy.folder / "models"
     names = [path.name for path in sorted(whole.iterdir())]
     assert names == [f"{number:04d}.pt" for number in range(1, ROUNDS + 1)]
     for name in names:
@@ -124,8 +119,7 @@ def test_a_cell_that_was_stopped_goes_on_and_misses_no_model(
 def test_what_is_asked_for_goes_before_the_scale_and_the_four_runs_stay_apart() -> None:
     changes = ["rounds=5", "model.features=2", "clipping.rule=quantile", "privacy.noise_multiplier=0.8"]
     changes += ["checkpoint_every=3"]
-    plan = noisy_plan(*changes, seeds=2)
-    cells = SAMPLE_VS_CLIENT.cells(plan)
+    cells = cells_of(*changes, seeds=2)
     assert {cell.experiment.rounds for cell in cells} == {5}
     assert {cell.experiment.model.features for cell in cells} == {2}
     assert {cell.experiment.model.norm for cell in cells} == {"group"}
@@ -140,54 +134,59 @@ def test_what_is_asked_for_goes_before_the_scale_and_the_four_runs_stay_apart() 
     assert {cell.experiment.checkpoint_every for cell in cells} == {1}
     assert {cell.experiment.seed for cell in cells} == {0, 1}
     with pytest.raises(InputError, match="this study is about noise"):
-        SAMPLE_VS_CLIENT.cells(noisy_plan("privacy.noise_multiplier=0"))
+        cells_of("privacy.noise_multiplier=0")
 
 
 def test_a_value_that_the_preset_has_too_is_heeded() -> None:
     """The smoke preset has 48 slices, this study takes 60."""
-    assert cell(PLAIN).experiment.cohort.slices == 60
-    cells = SAMPLE_VS_CLIENT.cells(noisy_plan("cohort.slices=48"))
+    assert cells_of()[0].experiment.cohort.slices == 60
+    cells = cells_of("cohort.slices=48")
     assert {cell.experiment.cohort.slices for cell in cells} == {48}
+
+
+def test_files_and_settings_of_its_own_optimizer_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings stand in what its runs start from: synthetic slices and SGD, whatever the preset has."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cells = cells_of("local.momentum=0.5", cohort=npz(tmp_path / "a.npz"))
+    assert {cell.experiment.cohort.kind for cell in cells} == {"npz"}
+    assert {cell.experiment.local.model_dump()["momentum"] for cell in cells} == {0.5}
 
 
 def test_one_round_has_no_drift_to_follow() -> None:
     with pytest.raises(InputError, match="rounds = 1: this study follows drift over rounds; set rounds=2"):
-        SAMPLE_VS_CLIENT.cells(noisy_plan("rounds=1"))
-    assert len(SAMPLE_VS_CLIENT.cells(noisy_plan("rounds=2"))) == 4 + REPETITIONS
+        cells_of("rounds=1")
+    assert len(cells_of("rounds=2")) == 4 + REPETITIONS
 
 
 def test_what_every_run_sets_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--set checkpoint_every: sample-vs-client has its own"):
-        run_study(SAMPLE_VS_CLIENT, noisy_plan("checkpoint_every=3"), tmp_path / "out", jobs=1)
+        run_study(SAMPLE_VS_CLIENT, plan_of(SAMPLE_VS_CLIENT, "checkpoint_every=3"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_small_scale_is_the_documented_one() -> None:
-    cells = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "small", seeds=3))
+    cells = cells_of(scale="small", seeds=3)
     experiment = cells[1].experiment
     assert (experiment.cohort.slices, experiment.cohort.image_size, experiment.model.features) == (240, 32, 4)
     assert (experiment.rounds, experiment.local.batch_size, experiment.local.learning_rate) == (20, 8, 1.0)
     assert (experiment.clipping.bound, cells[3].experiment.privacy.sample_clip_bound) == (1.0, 0.2)
-    paper = SAMPLE_VS_CLIENT.cells(make_plan("prostate", "paper"))[1].experiment
+    paper = cells_of(scale="paper")[1].experiment
     assert (paper.cohort.image_size, paper.model.features) == (128, 32)
 
 
-def test_parts_of_it_are_written_too(folder: Path, smoke_out: Path, tmp_path: Path) -> None:
-    found = [CellRun(cell, smoke_out / "runs" / cell.folder_name) for cell in SAMPLE_VS_CLIENT.cells(PLAN)]
-    local = [one for one in found if one.cell.columns["variant"] == LOCAL]
-    text = write_words(SAMPLE_VS_CLIENT, tmp_path, PLAN, local)
-    assert "sample-level DP | 6 local steps" in text
-    assert "client-level DP |" not in text
-    sample = [one for one in found if one.cell.columns["variant"] == SAMPLE]
-    assert "client-level DP |" not in write_words(SAMPLE_VS_CLIENT, tmp_path, PLAN, sample)
+def test_parts_of_it_are_written_too(tmp_path: Path) -> None:
+    found = runs_of("sample-vs-client")
+    for variant, needed in ((LOCAL, "sample-level DP | 6 local steps"), (SAMPLE, "| sample-level DP |")):
+        text, _ = tell(SAMPLE_VS_CLIENT, tmp_path, plan_of(SAMPLE_VS_CLIENT), select(found, variant=variant))
+        assert needed in text
+        assert "client-level DP |" not in text
 
 
 @pytest.mark.parametrize("client", [10.0, 80.0])
-def test_claims_follow_from_the_numbers(folder: Path, smoke_out: Path, client: float) -> None:
-    found = {
-        variant: CellRun(cell(variant), smoke_out / "runs" / cell(variant).folder_name)
-        for variant in (CLIENT, SAMPLE)
-    }
+def test_claims_follow_from_the_numbers(client: float) -> None:
+    found = {variant: run(variant) for variant in (CLIENT, SAMPLE)}
     for variant, epsilon in ((CLIENT, client), (SAMPLE, 40.0)):
         content = json.loads(json.dumps(found[variant].summary))
         content["epsilon"]["hospital"] = epsilon

@@ -44,49 +44,36 @@ def at_work(out: Path) -> list[int]:
     return found
 
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
-
-
-@on_linux
-def test_a_study_that_is_terminated_leaves_nobody_training(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc, and Linux to end the workers")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_study_that_is_ended_leaves_nobody_training(tmp_path: Path, sent: signal.Signals) -> None:
+    """Upon SIGKILL it cannot end its workers itself."""
     words = ("figure2a", "--jobs", "2", "--set", "rounds=5000")
     study = forked(study_and_say, tmp_path, tmp_path / "said", *words)
     wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
     assert study.is_alive()
+    assert study.pid is not None
     assert study.pid not in at_work(tmp_path)
-    study.terminate()  # SIGTERM
+    os.kill(study.pid, sent)
     study.join(60)
     wait_until(lambda: not at_work(tmp_path))
     assert not list(tmp_path.glob("runs/*/summary.json"))
-    assert study.exitcode == 130
-    said = (tmp_path / "said").read_text()
-    assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
-    assert "Traceback" not in said
-
-
-@on_linux
-def test_a_study_that_is_killed_leaves_nobody_training(tmp_path: Path) -> None:
-    """SIGKILL: it cannot end its workers itself."""
-    words = ("study", "figure2a", "--scale", "smoke", "--device", "cpu", "--out", tmp_path)
-    study = forked(command_line, *words, "--jobs", "2", "--set", "rounds=5000")
-    wait_until(lambda: len(at_work(tmp_path)) == 2 or not study.is_alive())
-    assert study.is_alive()
-    assert study.pid not in at_work(tmp_path)
-    study.kill()
-    study.join(60)
-    assert study.exitcode == -signal.SIGKILL
-    wait_until(lambda: not at_work(tmp_path))
-    assert not list(tmp_path.glob("runs/*/summary.json"))
+    if sent == signal.SIGKILL:
+        assert study.exitcode == -sent
+    else:
+        assert study.exitcode == 130
+        said = (tmp_path / "said").read_text()
+        assert said.endswith("silodp: stopped; go on with the same command and --resume\n")
+        assert "Traceback" not in said
 
 
 def test_two_studies_at_once_share_their_runs(tmp_path: Path) -> None:
     """Both need the same two runs and start at the same time: each is trained once."""
     words = ("--scale", "smoke", "--device", "cpu", "--out", tmp_path, "--jobs", "1", "--set", "rounds=5")
-    both = [forked(succeed, "study", name, *words) for name in ("figure2a", "figure2b")]
-    for study in both:
+    both = {name: forked(succeed, "study", name, *words) for name in ("figure2a", "figure2b")}
+    for name, study in both.items():
         study.join(240)
         assert study.exitcode == 0
-    for name in ("figure2a", "figure2b"):
         assert (tmp_path / f"{name}-smoke" / "table.md").exists()
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 2
     for path in tmp_path.glob("runs/*/metrics.jsonl"):

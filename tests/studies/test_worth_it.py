@@ -6,18 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_up_runs import rows, shared_folder, smoke, write_words
+from made_up_runs import plan_of, rows, runs_of, smoke, tell
 
 from silodp import InputError
 from silodp.runs.personal import Personal
 from silodp.studies import hospital_privacy
-from silodp.studies.planning import make_plan
-from silodp.studies.study import CellRun
-from silodp.studies.whole_hospital import ICH_BASES, PROSTATE_BASES, product_of, train_and_personalise
+from silodp.studies.whole_hospital import product_of, train_and_personalise
 from silodp.studies.worth_it import (
     ICH,
     PROSTATE,
-    HospitalScores,
+    Home,
     cells,
     claims,
     note_on_few_hospitals,
@@ -26,28 +24,19 @@ from silodp.studies.worth_it import (
 )
 from silodp.tasks.scores import Scores
 
-SMOKE = make_plan("ich", "smoke", bases=ICH_BASES)
+SMOKE = plan_of(ICH)
 PRODUCT = product_of(tuning_of(SMOKE))
 
 
-@pytest.fixture(scope="module")
-def smoke_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_folder(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke("worth-it-ich", tmp_path_factory)
-
-
-def test_every_hospital_has_its_four_figures(folder: Path, smoke_out: Path) -> None:
+def test_every_hospital_has_its_four_figures() -> None:
+    folder = smoke("worth-it-ich")
     found = rows(folder / "hospitals.csv")
     assert [row["hospital"] for row in found] == ["hospital-01", "hospital-02", "hospital-03"]
     released, federated = rows(folder / "results.csv")
     assert 7.99 < float(released["epsilon_hospital"]) <= 8
     assert (federated["epsilon_hospital"], int(federated["parameters"]) > 100_000) == ("inf", True)
     for run, column in ((released, "released"), (federated, "federated")):
-        summary = json.loads((smoke_out / "runs" / run["run"] / "summary.json").read_text())
+        summary = json.loads((folder.parent / "runs" / run["run"] / "summary.json").read_text())
         tested = summary["test"]["last"]["hospitals"]
         assert [float(row[column]) for row in found] == pytest.approx(
             [tested[row["hospital"]]["auc"] for row in found]
@@ -58,10 +47,11 @@ def test_every_hospital_has_its_four_figures(folder: Path, smoke_out: Path) -> N
 
 
 def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
-    folder: Path, smoke_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = cells(SMOKE)[0]
-    shutil.copytree(smoke_out / "runs" / cell.folder_name, tmp_path / "run")
+    one = runs_of("worth-it-ich")[0]
+    cell = one.cell
+    shutil.copytree(one.folder, tmp_path / "run")
     (tmp_path / "run" / PRODUCT).unlink()
     asked: list[str] = []
 
@@ -86,29 +76,21 @@ def test_it_goes_on_with_the_hospital_at_which_it_was_stopped(
 
 def test_federations_of_as_many_hospitals_as_there_are() -> None:
     """Where all of them train, the run is that of hospital-privacy."""
-    ich, prostate = (
-        make_plan("ich", "small", bases=ICH_BASES),
-        make_plan("prostate", "small", bases=PROSTATE_BASES),
-    )
+    ich, prostate = (plan_of(study, scale="small") for study in (ICH, PROSTATE))
     assert (numbers(ich), numbers(prostate), numbers(SMOKE)) == ([3, 6, 10, 20], [3, 6], [3])
-    assert numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=8"])) == [3, 6, 8]
+    assert numbers(plan_of(ICH, "cohort.hospitals=8", scale="small")) == [3, 6, 8]
     with pytest.raises(InputError, match="cohort: 2 hospitals; worth-it needs 3 or more"):
-        numbers(make_plan("ich", "small", bases=ICH_BASES, changes=["cohort.hospitals=2"]))
+        numbers(plan_of(ICH, "cohort.hospitals=2"))
     runs = [cell for cell in cells(ich) if cell.columns["method"] == "recipe"]
     assert [cell.experiment.participation.members for cell in runs] == [3, 6, 10, None]
     shared = {cell.folder_name for cell in hospital_privacy.cells(SMOKE)}
     assert cells(SMOKE)[0].folder_name in shared
 
 
-def homes(*gains: tuple[int, float]) -> list[HospitalScores]:
+def homes(*gains: tuple[int, float]) -> list[Home]:
     """Hospitals in federations of so many that gain so much."""
-    return [
-        HospitalScores(
-            members, 0, f"H{number}", training_images=40, test_images=10, alone=0.5, released=0.4,
-            personal=0.5 + gain, federated=0.9,
-        )
-        for number, (members, gain) in enumerate(gains)
-    ]  # fmt: skip
+    scores = {"alone": 0.5, "released": 0.4, "federated": 0.9}
+    return [{"members": members, **scores, "personal": 0.5 + gain} for members, gain in gains]
 
 
 def test_claims_follow_from_the_numbers() -> None:
@@ -123,12 +105,10 @@ def test_claims_follow_from_the_numbers() -> None:
     assert [claim.holds for claim in claims(SMOKE, homes((3, math.nan)))] == [None, None]
 
 
-def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(folder: Path, smoke_out: Path) -> None:
-    found = [CellRun(cell, smoke_out / "runs" / cell.folder_name) for cell in cells(SMOKE)]
-    said = write_words(ICH, folder.parent, SMOKE, found[:1])
-    assert "| – |" in said  # without the federation that protects nobody
+def test_a_part_of_the_study_and_a_cohort_of_few_hospitals_say_so(tmp_path: Path) -> None:
+    found = runs_of("worth-it-ich")
+    text, _ = tell(ICH, tmp_path, SMOKE, found[:1])  # without the federation that protects nobody
+    assert "| – |" in text
     with pytest.raises(InputError, match="includes none of the runs at ε = 8"):
         ICH.results(SMOKE, found[1:])
-    small = make_plan("prostate", "small", bases=PROSTATE_BASES)
-    assert "This cohort has 6 hospitals" in note_on_few_hospitals(small)[0]
-    assert PROSTATE.task == "prostate"
+    assert "This cohort has 6 hospitals" in note_on_few_hospitals(plan_of(PROSTATE, scale="small"))[0]

@@ -52,5 +52,5 @@ def _print(console: Any, table: Table, optional: tuple[str, ...]) -> None:
     first, *others = table.headings
     drawn = make_table(table.caption, Column(first, overflow="fold"), *numbers(*others))
     for row in table.rows:
-        drawn.add_row(*(cell.text for cell in row))
+        drawn.add_row(*map(str, row))
     print_table(console, drawn, optional)

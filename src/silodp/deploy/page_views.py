@@ -11,7 +11,7 @@ from silodp.report.chart import Chart, is_empty, known
 from silodp.report.curves import headline_chart, spending_chart
 from silodp.report.frame import Tile
 from silodp.report.metric import metric, shown
-from silodp.report.tables import Cell, Table
+from silodp.report.tables import Table
 from silodp.report.words import several
 from silodp.runs.promise import adversaries_in_words, budget_in_words, strength
 from silodp.runs.schema import or_infinite
@@ -122,9 +122,9 @@ def _hospitals(hospitals: list[HospitalStatus]) -> Table:
             one["last_round"].partition(":")[0] or "–",
             text,
         )
-        rows.append(tuple(map(Cell, cells)))
+        rows.append(cells)
     headings = ("Hospital", "Connected", "Signed the agreement", "In the last round", "Statement at the end")
-    return Table("The hospitals of the roster", headings, tuple(rows))
+    return Table("The hospitals of the roster", headings, rows)
 
 
 def site_view(status: SiteStatus) -> dict[str, Any]:
@@ -163,8 +163,8 @@ def _runs(status: SiteStatus) -> Table:
             f"{run['delta']:g}",
             when(run["answered"]),
         )
-        rows.append(tuple(map(Cell, cells)))
+        rows.append(cells)
     headings = (
         "Run", "Rounds answered", "ε against: outside", "coordinator", "another hospital", "δ", "Last answer",
     )  # fmt: skip
-    return Table("Runs, and ε of this hospital in each", headings, tuple(rows))
+    return Table("Runs, and ε of this hospital in each", headings, rows)

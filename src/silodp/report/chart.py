@@ -84,8 +84,7 @@ def known(points: Iterable[tuple[float, object]]) -> tuple[Point, ...]:
 
 def is_empty(chart: Chart) -> bool:
     """Whether there is nothing to draw."""
-    lines = [line for line in chart.lines if line.kind != "reference"]
-    return not any(_usable(y, chart) for line in lines for _, y in line.points)
+    return not any(_drawn(line, chart) for line in chart.lines if line.kind != "reference")
 
 
 def draw(chart: Chart) -> Markup:
@@ -105,9 +104,9 @@ def describe(chart: Chart) -> str:
     """Text for screen readers: first and last values of the bold lines, and the levels."""
     parts = []
     for line in chart.lines:
-        values = [(x, y) for x, y in line.points if y is not None and _usable(y, chart)]
-        if line.kind == "bold" and values:
-            (first, start), (last, end) = values[0], values[-1]
+        points = _drawn(line, chart)
+        if line.kind == "bold" and points:
+            (first, start), (last, end) = points[0], points[-1]
             parts.append(
                 f"{line.name}: from {number(start)} at {chart.x_label} {number(first)} "
                 f"to {number(end)} at {chart.x_label} {number(last)}"
@@ -127,7 +126,7 @@ class _Plot:
 
     @classmethod
     def of(cls, chart: Chart) -> _Plot:
-        values = [y for line in chart.lines for _, y in line.points if y is not None and _usable(y, chart)]
+        values = [y for line in chart.lines for _, y in _drawn(line, chart)]
         values += [value for value, _ in chart.levels if _usable(value, chart)]
         ends = [x for line in chart.lines for x, _ in line.points]
         across = fixed_axis(*chart.x_range) if chart.x_range else round_axis(min(ends), max(ends))
@@ -149,8 +148,13 @@ class _Plot:
         return round(HEIGHT - BOTTOM - self.up.share(value) * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def _usable(value: float | None, chart: Chart) -> bool:
-    return value is not None and abs(value) < BEYOND and (chart.scale != "log" or value > 1 / BEYOND)
+def _usable(value: float, chart: Chart) -> bool:
+    return abs(value) < BEYOND and (chart.scale != "log" or value > 1 / BEYOND)
+
+
+def _drawn(line: Line, chart: Chart) -> list[tuple[float, float]]:
+    """The points of a line that have a place on the axes."""
+    return [(x, y) for x, y in line.points if y is not None and _usable(y, chart)]
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> Markup:
@@ -175,10 +179,10 @@ def _grid(plot: _Plot, chart: Chart) -> Iterable[Markup]:
 def _line(plot: _Plot, line: Line, chart: Chart) -> Iterable[Markup]:
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in line.points:
-        if y is None or not _usable(y, chart):
-            pieces.append([])
-        else:
+        if y is not None and _usable(y, chart):
             pieces[-1].append((x, y))
+        else:
+            pieces.append([])
     for piece in filter(None, pieces):
         path = "L".join(f"{plot.x(x)} {plot.y(y)}" for x, y in piece)
         if len(piece) > 1:
@@ -201,12 +205,8 @@ def _labels(plot: _Plot, chart: Chart) -> Iterable[Markup]:
             yield Markup('<path class="level" d="M{} {}H{}"/>').format(plot.left, height, plot.right)
             above = height - 4 if height - TOP > LABEL else height + 12
             yield _text(plot.left + 3, above, label, kind="level")
-    ends: list[tuple[float, Line]] = []
-    for line in chart.lines:
-        values = [y for _, y in line.points if y is not None and _usable(y, chart)]
-        if line.label and values:
-            ends.append((plot.y(values[-1]), line))
-    ends.sort(key=lambda end: end[0])
+    ended = [(points, line) for line in chart.lines if line.label and (points := _drawn(line, chart))]
+    ends = sorted(((plot.y(points[-1][1]), line) for points, line in ended), key=lambda end: end[0])
     for y, (_, line) in zip(_apart([y for y, _ in ends]), ends, strict=True):
         yield _text(plot.right + 6, y + 4, line.label, kind=f"end s{line.style % STYLES}")
 

@@ -20,7 +20,7 @@ from silodp.errors import InputError
 from silodp.files import write_atomically
 from silodp.report.contact_sheet_png import as_png
 from silodp.report.frame import render
-from silodp.report.metric import class_name
+from silodp.report.metric import name_of
 from silodp.report.pictures import Block, Gallery, Picture
 from silodp.report.words import sentence, several, without_names
 
@@ -115,7 +115,7 @@ def _picture(store: Store, index: int, names: Sequence[str], part: int, hospital
     pixels = draw(np.asarray(store.images[index]), masks, LARGEST)
     if masks is None:
         label = int(store.targets[index])
-        what = "no class" if label < 0 else names[label] if label < len(names) else f"class {label}"
+        what = "no class" if label < 0 else name_of(label, names)
         pixels = with_bar(pixels, ink_of(label))
     else:
         what = "" if masks.any() else "nothing marked"
@@ -126,10 +126,9 @@ def _picture(store: Store, index: int, names: Sequence[str], part: int, hospital
 
 def _class_names(store: Store) -> list[str]:
     """Names of classes or masks, with numbers for those without a name."""
-    kind = "mask" if store.labels is None else "class"
-    names = [class_name(_clean(name), kind) for name in store.classes]
-    unnamed = range(len(names), store.targets.shape[1] if store.labels is None else 0)
-    return names + [f"mask {number + 1}" for number in unnamed]
+    kind, masks = ("mask", store.targets.shape[1]) if store.labels is None else ("class", 0)
+    known = [_clean(name) for name in store.classes]
+    return [name_of(number, known, kind) for number in range(max(len(known), masks))]
 
 
 def _facts(store: Store, placement: Placement | None, each: int) -> list[str]:

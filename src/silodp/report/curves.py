@@ -24,24 +24,36 @@ WIDE = 20  # ratio of largest to smallest value from which on the scale is logar
 
 def training_charts(run: Run) -> tuple[list[Chart], list[str]]:
     """Charts over the rounds of a run, and a sentence for each that cannot be drawn."""
-    charts, missing = [], []
-    for chart, without in (
-        (_headline(run), _no_headline(run)),
-        (_loss(run), _not_recorded(run, "the training loss")),
-        (_intermediaries(run), "No round is recorded, so v has no curve."),
-        (_lambda(run), _no_lambda(run)),
-        (_clip_bound(run), "Updates were not clipped, so the clip bound C has no curve."),
-    ):
-        if is_empty(chart):
-            missing.append(without)
-        else:
-            charts.append(chart)
-    return charts, missing if run.metrics else []
-
-
-def _headline(run: Run) -> Chart:
     hospitals = {name: _validation(run, name) for name in run.hospitals}
-    return headline_chart(run.headline, _validation(run), hospitals)
+    loss = Chart(
+        "Training loss",
+        "What training makes smaller, at the hospitals; lower is better.",
+        "mean loss",
+        (_single("mean over hospitals", _over_rounds(run, lambda line: line["train_loss"])),),
+    )
+    intermediaries = Chart(
+        "v: parts that each hospital is split into",
+        "More parts drown less in the noise, but each part is protected, not the whole hospital.",
+        "parts (v)",
+        (_single("v", _over_rounds(run, lambda line: line["intermediaries"])),),
+        scale="whole",
+    )
+    clip_bound = Chart(
+        "C: the longest update that counts in full",
+        "Longer updates are cut to this length (the clip bound). Noise is in proportion to it.",
+        "length (C)",
+        (_single("C", _over_rounds(run, lambda line: line["clip_bound"])),),
+    )
+    found = (
+        (headline_chart(run.headline, _validation(run), hospitals), _no_headline(run)),
+        (loss, _not_recorded(run, "the training loss")),
+        (intermediaries, ""),  # every round has a v
+        (_lambda(run), _no_lambda(run)),
+        (clip_bound, "Updates were not clipped, so the clip bound C has no curve."),
+    )
+    charts = [chart for chart, _ in found if not is_empty(chart)]
+    missing = [why for chart, why in found if is_empty(chart)]
+    return charts, missing if run.metrics else []
 
 
 def headline_chart(
@@ -65,25 +77,6 @@ def _metric_chart(headline: str, title: str, lines: tuple[Line, ...]) -> Chart:
     )
 
 
-def _loss(run: Run) -> Chart:
-    return Chart(
-        "Training loss",
-        "What training makes smaller, at the hospitals; lower is better.",
-        "mean loss",
-        (_single("mean over hospitals", _over_rounds(run, lambda line: line["train_loss"])),),
-    )
-
-
-def _intermediaries(run: Run) -> Chart:
-    return Chart(
-        "v: parts that each hospital is split into",
-        "More parts drown less in the noise, but each part is protected, not the whole hospital.",
-        "parts (v)",
-        (_single("v", _over_rounds(run, lambda line: line["intermediaries"])),),
-        scale="whole",
-    )
-
-
 def _lambda(run: Run) -> Chart:
     members = run.experiment.members
     expected = run.experiment.participation.expected_hospitals(members)
@@ -99,15 +92,6 @@ def _lambda(run: Run) -> Chart:
         (line,),
         scale="log" if wide else "linear",
         levels=((1 / expected, f"1/N = {target}"),),
-    )
-
-
-def _clip_bound(run: Run) -> Chart:
-    return Chart(
-        "C: the longest update that counts in full",
-        "Longer updates are cut to this length (the clip bound). Noise is in proportion to it.",
-        "length (C)",
-        (_single("C", _over_rounds(run, lambda line: line["clip_bound"])),),
     )
 
 

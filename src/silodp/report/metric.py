@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -30,16 +31,11 @@ METRICS = {
 }
 
 
-def metric(name: str, classes: list[str] | None = None) -> Metric:
+def metric(name: str, classes: Sequence[str] | None = None) -> Metric:
     if name in METRICS:
         return METRICS[name]
     if name.startswith("dice_") and name[5:].isdigit():
-        number = int(name[5:])
-        mask = (
-            class_name(classes[number - 1], "mask")
-            if classes and number <= len(classes)
-            else f"mask {number}"
-        )
+        mask = name_of(int(name[5:]) - 1, classes or [], "mask")
         return Metric(f"Dice, {mask}", "overlap for this mask alone; higher is better, 1 is perfect")
     return Metric(name, "", False)
 
@@ -47,6 +43,11 @@ def metric(name: str, classes: list[str] | None = None) -> Metric:
 def class_name(name: str, kind: str = "class") -> str:
     """The name, with a word before a mere number, which would look like a count."""
     return f"{kind} {name}" if name.isdigit() else name
+
+
+def name_of(number: int, names: Sequence[str], kind: str = "class") -> str:
+    """The name of a class or mask, by its number from 0; without a name "class 0" or "mask 1"."""
+    return class_name(names[number] if number < len(names) else str(number + (kind == "mask")), kind)
 
 
 def shown(value: float | None, places: int = 3) -> str:

@@ -22,7 +22,6 @@ from silodp.runs.wording import describe_start, show_epsilon, show_interval
 
 GENERATOR = "silodp report"
 """Marks our own pages, which may be overwritten."""
-NOT_OURS = "a file that is no report of silodp has this name"
 
 
 def make_report(
@@ -62,7 +61,10 @@ def refuse_place(out: Path, option: str = "--out") -> None:
                 f"{option} {out}: there is no folder {out.parent}; make it or choose another one"
             )
         if out.exists() and f'content="{GENERATOR}"'.encode() not in out.read_bytes()[:1000]:
-            raise InputError(f"{option} {out}: {NOT_OURS}; move it or choose another one")
+            raise InputError(
+                f"{option} {out}: a file that is no report of silodp has this name; move it or choose "
+                "another one"
+            )
         # Permissions do not suffice (a read-only disk, /proc): only writing a temporary file tells.
         with TemporaryFile(dir=out.parent):
             pass

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.cohorts.thumbnail import Ink, draw, ink_of, png_bytes
-from silodp.report.metric import class_name, shown
+from silodp.report.metric import class_name, name_of, shown
 
 if TYPE_CHECKING:
     from silodp.cohorts import Cohort, HospitalData
@@ -131,9 +131,8 @@ def _slice(
 
 def images_of(cohort: Cohort, logits: Mapping[str, Logits], classes: Sequence[str]) -> Gallery:
     """A few images with true and predicted class."""
-    names = [class_name(name) for name in classes]
     pictures = tuple(
-        _image(hospital, index, logits[hospital.name][index], names) for hospital, index in _in_turn(cohort)
+        _image(hospital, index, logits[hospital.name][index], classes) for hospital, index in _in_turn(cohort)
     )
     about = (
         "They were taken from each class in turn, another hospital every time, not chosen by how well the "
@@ -159,23 +158,20 @@ def _in_turn(cohort: Cohort) -> list[tuple[HospitalData, int]]:
 
 
 def _image(hospital: HospitalData, index: int, logits: Logits, classes: Sequence[str]) -> Picture:
+    from scipy.special import softmax
+
     label = int(hospital.test.targets[index])
     if np.isfinite(logits).all():
-        shares = np.exp(logits - logits.max())
-        shares = shares / shares.sum()
+        shares = softmax(logits)
         guess = int(shares.argmax())
         verdict = "right" if guess == label else "wrong"
-        says = f"model: {_name(classes, guess)}, {shares[guess]:.0%} ({verdict})"
+        says = f"model: {name_of(guess, classes)}, {shares[guess]:.0%} ({verdict})"
     else:
         says = "model: no answer (NaN)"
-    caption = [f"truth: {_name(classes, label)}", says]
+    caption = [f"truth: {name_of(label, classes)}", says]
     alt = f"A test image of {hospital.name}; {'; '.join(caption)}"
     pixels = draw(hospital.test.images[index].numpy(), None, LARGEST)
     return Picture(pixels, alt, (*caption, hospital.name))
-
-
-def _name(classes: Sequence[str], number: int) -> str:
-    return classes[number] if number < len(classes) else f"class {number}"
 
 
 def _spread(hospitals: Sequence[HospitalData], most: int) -> list[HospitalData]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silodp.report.chart import STYLES, Chart, Line, Point
-from silodp.report.metric import class_name
+from silodp.report.metric import class_name, name_of
 
 MOST_POINTS = 200
 
@@ -18,10 +18,9 @@ Scored = Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 def log_odds(logits: NDArray[np.float64], column: int) -> NDArray[np.float64]:
     """(n,) log-odds of a class against the rest; probabilities of a confident network would round to 1."""
-    others = np.delete(logits, column, axis=1)
-    highest = others.max(1, keepdims=True)
-    rest = (highest + np.log(np.exp(others - highest).sum(1, keepdims=True)))[:, 0]
-    odds: NDArray[np.float64] = logits[:, column] - rest
+    from scipy.special import logsumexp
+
+    odds: NDArray[np.float64] = logits[:, column] - logsumexp(np.delete(logits, column, axis=1), axis=1)
     return odds
 
 
@@ -57,10 +56,10 @@ def roc_charts(scored: Scored, classes: Sequence[str]) -> list[Chart]:
                     Line("each hospital", thinned(curve), "faint", hint=f"{name}, AUC {area(curve):.3f}")
                 )
     for column in columns[:STYLES]:
-        name = class_name(classes[column]) if column < len(classes) else f"class {column}"
         if curve := roc(log_odds(logits, column), labels == column):
-            what = f"{'all test images together' if len(columns) == 1 else name} (AUC {area(curve):.3f})"
-            lines.append(Line(what, thinned(curve), style=column if len(columns) > 1 else 0))
+            name = "all test images together" if len(columns) == 1 else name_of(column, classes)
+            style = column if len(columns) > 1 else 0
+            lines.append(Line(f"{name} (AUC {area(curve):.3f})", thinned(curve), style=style))
     if all(line.kind == "reference" for line in lines):
         return []
     found = class_name(classes[1]) if len(columns) == 1 and len(classes) > 1 else "a class"

@@ -24,9 +24,17 @@ MOST_IMAGES = 10  # in the table of single images
 
 
 @dataclass(frozen=True)
-class Cell:
+class Bar:
+    """A value with a bar before it, of this length in percent."""
+
     text: str
-    bar: float | None = None  # length of a bar before the text, in percent
+    length: float
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Row = Sequence[str | Bar]
 
 
 @dataclass(frozen=True)
@@ -34,32 +42,29 @@ class Table:
     """Rows whose first cell is a heading, and perhaps a last row with means or sums."""
 
     caption: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    total: tuple[Cell, ...] = ()
+    headings: Sequence[str]
+    rows: Sequence[Row]
+    total: Row = ()
 
 
 def holdings(run: Run) -> Table | None:
     """Images by hospital and part; None before the run has written cohort.json."""
     if run.cohort is None:
         return None
-    classes = run.classes
-    counted = classes if run.cohort["target"] == "class" and len(classes) <= MOST_CLASSES else []
-    members = run.experiment.members
-    rows = []
+    counted = run.classes if run.cohort["target"] == "class" and len(run.classes) <= MOST_CLASSES else []
+    titles, counts = [], []
     for number, (name, parts) in enumerate(run.cohort["hospitals"].items()):
-        text = name if number < members else f"{name} (does not train)"
-        counts = [part["images"] for part in (parts["train"], parts["validation"], parts["test"])]
-        counts += [parts["train"]["classes"].get(which, 0) for which in counted]
-        rows.append((text, counts))
+        titles.append(name if number < run.experiment.members else f"{name} (does not train)")
+        images = [part["images"] for part in (parts["train"], parts["validation"], parts["test"])]
+        counts.append(images + [parts["train"]["classes"].get(which, 0) for which in counted])
+    sums = [sum(column) for column in zip(*counts, strict=True)]
     headings = ["Hospital", "Training images", "Validation", "Test"]
     headings += [f"Training: {class_name(which)}" for which in counted]
-    sums = [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)]
     return Table(
         "Images that each hospital holds",
-        tuple(headings),
-        tuple((Cell(name), *(Cell(f"{count:,}") for count in counts)) for name, counts in rows),
-        (Cell("Together"), *(Cell(f"{count:,}") for count in sums)),
+        headings,
+        [[title, *map("{:,}".format, own)] for title, own in zip(titles, counts, strict=True)],
+        ["Together", *map("{:,}".format, sums)],
     )
 
 
@@ -86,46 +91,36 @@ def scored(caption: str, test: ModelTest, run: Run, best: ModelTest | None = Non
     headings += [f"{metric(run.headline).name}, best round"] * (best is not None)
     headings += ["Images", *["Patients"] * (patients is not None)]
 
-    def row(
-        title: str, values: Values, edges: Edges, of_best: Values, counts: tuple[int, int | None]
-    ) -> tuple[Cell, ...]:
+    def row(title: str, values: Values, edges: Edges, of_best: Values, counts: Sequence[int | None]) -> Row:
         cells = [_cell(values.get(name), name, name == run.headline, edges.get(name)) for name in names]
         if best is not None:
             cells.append(_cell(of_best.get(run.headline), run.headline, False))
-        return (Cell(title), *cells, *(Cell(f"{count:,}") for count in counts if count is not None))
+        return [title, *cells, *(f"{count:,}" for count in counts if count is not None)]
 
-    intervals = test["intervals"]
+    def of_hospital(name: str, values: Values) -> Row:
+        tried = test["tried"].get(name, {"images": 0, "patients": 0})  # where the file lacks them
+        edges = test["intervals"]["hospitals"].get(name, {})
+        of_best = best["hospitals"].get(name, {}) if best else {}
+        return row(name, values, edges, of_best, (tried["images"], tried["patients"]))
+
+    edges, of_best = test["intervals"]["mean"], best["mean"] if best else {}
     return Table(
         caption,
-        tuple(headings),
-        tuple(
-            row(
-                name, values, intervals["hospitals"].get(name, {}),
-                best["hospitals"].get(name, {}) if best else {}, _tried(test, name),
-            )
-            for name, values in test["hospitals"].items()
-        ),
-        row(
-            "Mean over hospitals", test["mean"], intervals["mean"], best["mean"] if best else {},
-            (images, patients),
-        ),
-    )  # fmt: skip
-
-
-def _tried(test: ModelTest, hospital: str) -> tuple[int, int | None]:
-    """Images and patients of a hospital's test; zeros where the file lacks them."""
-    found = test["tried"].get(hospital)
-    return (found["images"], found["patients"]) if found else (0, 0)
+        headings,
+        [of_hospital(name, values) for name, values in test["hospitals"].items()],
+        row("Mean over hospitals", test["mean"], edges, of_best, (images, patients)),
+    )
 
 
 def _cell(
     value: float | None, name: str, with_bar: bool, edges: Sequence[float | None] | None = None
-) -> Cell:
-    filled = 100 * value if with_bar and value is not None and math.isfinite(value) else None
+) -> str | Bar:
     places = 3 if metric(name).bounded else 1
     interval = show_interval(edges, places)
     text = shown(value, places) + (f" ({interval})" if interval else "")
-    return Cell(text, None if filled is None else max(0.0, min(100.0, filled)))
+    if not with_bar or value is None or not math.isfinite(value):
+        return text
+    return Bar(text, max(0.0, min(100.0, 100 * value)))
 
 
 def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
@@ -136,15 +131,11 @@ def worst(images: Sequence[ImageScore], run: Run) -> Table | None:
     chosen = sorted(images, key=lambda one: one.values[names[0]])[:MOST_IMAGES]
     return Table(
         f"{metric(names[0]).name}: the lowest {len(chosen)} of {len(images):,} images",
-        ("Image", "Hospital", *(metric(name, run.classes).name for name in names)),
-        tuple(
-            (
-                Cell(one.name),
-                Cell(one.hospital),
-                *(_cell(one.values[name], name, name == names[0]) for name in names),
-            )
+        ["Image", "Hospital", *(metric(name, run.classes).name for name in names)],
+        [
+            [one.name, one.hospital, *(_cell(one.values[name], name, name == names[0]) for name in names)]
             for one in chosen
-        ),
+        ],
     )
 
 
@@ -163,13 +154,9 @@ def comparison(runs: Sequence[Run]) -> Table:
             else _cell(None, name, True)
             for name in headlines
         ]
-        epsilons, rest = (map(Cell, texts) for texts in _privacy(run, images))
-        rows.append((Cell(f"{run.label} {run.name}"), *epsilons, *metrics, *rest))
-    return Table(
-        "The runs side by side; test results of the last model, mean over hospitals",
-        tuple(headings),
-        tuple(rows),
-    )
+        epsilons, rest = _privacy(run, images)
+        rows.append([f"{run.label} {run.name}", *epsilons, *metrics, *rest])
+    return Table("The runs side by side; test results of the last model, mean over hospitals", headings, rows)
 
 
 def _privacy(run: Run, images: bool) -> tuple[list[str], list[str]]:
@@ -197,8 +184,8 @@ def differences(runs: Sequence[Run]) -> Table | None:
         return None
     return Table(
         "Settings in which the runs differ",
-        ("Setting", *(f"{run.label} {run.name}" for run in runs)),
-        tuple((Cell(key), *(Cell(_setting(tree.get(key))) for tree in flat)) for key in unlike),
+        ["Setting", *(f"{run.label} {run.name}" for run in runs)],
+        [[key, *(_setting(tree.get(key)) for tree in flat)] for key in unlike],
     )
 
 

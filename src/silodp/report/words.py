@@ -64,8 +64,7 @@ def purpose(run: Run) -> str:
 
 def headline(run: Run) -> list[str]:
     """A summary of the run in a few sentences."""
-    sentences = [trained(run), _how_well(run), *how_private(run)]
-    return [sentence for sentence in sentences if sentence]
+    return [trained(run), _how_well(run), *how_private(run)]
 
 
 def trained(run: Run) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,12 @@ from silodp.studies.study import Cell, CellRun, Plan, Study, read_product, train
 TITLE = "Gradient inversion: what a release gives away"
 PRODUCT = "attack/attack.json"
 RELEASE, CONTROL, WIDE = "release", "control", "wide"
-WIDE_PRODUCT = "attack-wide/attack.json"
+_VIEWS = {
+    RELEASE: (("DP-FedAvg", "intermediaries", "own network"), PRODUCT),
+    CONTROL: (("control",), PRODUCT),
+    WIDE: (("own DP-FedAvg", "own intermediaries", "own network"), "attack-wide/attack.json"),
+}
+"""What a view may be called, and its file."""
 # The paper's width, at a size where its second level has fewer positions than channels and can be read.
 _WIDE = {"model__features": 32, "cohort__image_size": 32}
 _EXPLANATION = (
@@ -41,8 +45,7 @@ def cells(plan: Plan) -> list[Cell]:
     return [
         plan.cell(z, split, seed, work=partial(train_and_attack, effort=_EFFORT[plan.scale]), product=PRODUCT)
         for seed in plan.seeds
-        for z in (0.0, *plan.noise)
-        for split in ((False, True) if z else (False,))
+        for z, split in plan.ways
     ]
 
 
@@ -67,36 +70,18 @@ def train_and_attack(experiment: Experiment, folder: Path, device: str, effort: 
     write_attack(invert(experiment, run=folder, device=device, settings=seen), folder / "attack")
 
 
-@dataclass(frozen=True)
-class Score:
-    """Means over the attacked images of one view.
-
-    Attributes:
-        baseline: SSIM of a guess without any information on the images.
-    """
-
-    ssim: float
-    psnr: float
-    baseline: float
-
-
-def score(one: CellRun, view: str) -> Score | None:
-    """The scores of a view; None where the attack did not have it."""
+def scores(runs: Sequence[CellRun], view: str = RELEASE) -> list[dict[str, float]]:
+    """SSIM, a blind guess's SSIM and PSNR of each run that has the view: means over its images."""
     from silodp.attacks.inversion.result import AttackFile
 
-    path = one.folder / (WIDE_PRODUCT if view == WIDE else PRODUCT)
-    if view == WIDE and not path.is_file():
-        return None
-    views = read_product(AttackFile, path)["views"]
-    names = {
-        CONTROL: ("control",),
-        RELEASE: ("DP-FedAvg", "intermediaries", "own network"),
-        WIDE: ("own DP-FedAvg", "own intermediaries", "own network"),
-    }[view]
-    found = next((views[name] for name in names if name in views), None)
-    if found is None:
-        return None
-    return Score(or_nan(found["ssim"]), or_nan(found["psnr"]), or_nan(found["baseline_ssim"]))
+    names, product = _VIEWS[view]
+    paths = [path for one in runs if (path := one.folder / product).is_file()]
+    views = [read_product(AttackFile, path)["views"] for path in paths]
+    found = [seen[name] for seen in views for name in names if name in seen]
+    return [
+        {"ssim": or_nan(one["ssim"]), "psnr": or_nan(one["psnr"]), "baseline": or_nan(one["baseline_ssim"])}
+        for one in found
+    ]
 
 
 @dataclass(frozen=True)
@@ -117,16 +102,14 @@ class Attacked:
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     groups = [
         Attacked(z, split, runs)
-        for z in (0.0, *plan.noise)
-        for split in (False, True)
+        for z, split in plan.ways
         if (runs := select(found, z=z, intermediaries="with" if split else "without"))
     ]
-    none = Score(math.nan, math.nan, math.nan)
     rows = []
     for row, one in zip(run_rows(found), found, strict=True):
-        seen, wide = score(one, RELEASE) or none, score(one, WIDE) or none
-        scores = {"ssim": seen.ssim, "psnr": seen.psnr, "baseline_ssim": seen.baseline}
-        rows.append(row | scores | {"wide_ssim": wide.ssim, "wide_baseline_ssim": wide.baseline})
+        seen, wide = (next(iter(scores([one], view)), {}) for view in (RELEASE, WIDE))
+        own = {"ssim": seen.get("ssim"), "psnr": seen.get("psnr"), "baseline_ssim": seen.get("baseline")}
+        rows.append(row | own | {"wide_ssim": wide.get("ssim"), "wide_baseline_ssim": wide.get("baseline")})
     return Results(
         TITLE,
         found,
@@ -138,30 +121,24 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     )
 
 
-def _scores(runs: Sequence[CellRun], view: str = RELEASE) -> list[Score]:
-    return [seen for one in runs if (seen := score(one, view))]
-
-
-def _mean(scores: Sequence[Score]) -> tuple[float, float]:
-    """Mean SSIM, and mean SSIM of a blind guess."""
-    return mean(one.ssim for one in scores), mean(one.baseline for one in scores)
+def _mean(found: Sequence[dict[str, float]], key: str) -> float:
+    return mean(one[key] for one in found)
 
 
 def _table(groups: Sequence[Attacked]) -> str:
-    def paper(group: Attacked) -> str:
-        ssim = inversion_ssim(group.z, group.split) if group.z else None
-        return f"{ssim:g}" if ssim is not None else "–"
+    def show(key: str, view: str = RELEASE, digits: int = 3) -> Callable[[Attacked], str]:
+        return lambda group: spread([one[key] for one in scores(group.runs, view)], digits)
 
     columns: Columns[Attacked] = (
         ("attacked", lambda group: group.name),
         ("z", lambda group: f"{group.z:g}" if group.z else "–"),
         ("ε hospital", lambda group: epsilon(group.runs, "hospital")),
         ("ε intermediary", lambda group: epsilon(group.runs, "intermediary")),
-        ("SSIM", lambda group: spread([one.ssim for one in _scores(group.runs)])),
-        ("SSIM of a blind guess", lambda group: spread([one.baseline for one in _scores(group.runs)])),
-        ("PSNR in dB", lambda group: spread([one.psnr for one in _scores(group.runs)], 1)),
-        ("wide U-Net: SSIM", lambda group: spread([one.ssim for one in _scores(group.runs, WIDE)])),
-        ("paper: SSIM", paper),
+        ("SSIM", show("ssim")),
+        ("SSIM of a blind guess", show("baseline")),
+        ("PSNR in dB", show("psnr", digits=1)),
+        ("wide U-Net: SSIM", show("ssim", WIDE)),
+        ("paper: SSIM", lambda group: f"{inversion_ssim(group.z, group.split):g}" if group.z else "–"),
     )
     return table(groups, columns)
 
@@ -169,28 +146,28 @@ def _table(groups: Sequence[Attacked]) -> str:
 def claims(groups: Sequence[Attacked], found: Sequence[CellRun]) -> list[Claim]:
     """Claims that the attack works at all, then that it recovers something under noise."""
 
-    def works(text: str, scores: Sequence[Score], least: float) -> Claim:
-        if not scores:
+    def works(text: str, seen: Sequence[dict[str, float]], least: float) -> Claim:
+        if not seen:
             return Claim(text, None)
-        ssim, guess = _mean(scores)
+        ssim, guess = _mean(seen, "ssim"), _mean(seen, "baseline")
         return Claim(text, ssim >= least and ssim > guess, f"SSIM {ssim:.3f}, a blind guess {guess:.3f}")
 
     gains: dict[str, dict[str, float]] = {}
     for group in groups:
-        if group.z and (scores := _scores(group.runs)):
-            ssim, guess = _mean(scores)
-            gains.setdefault(group.name, {})[f"z = {group.z:g}"] = ssim - guess
+        if group.z and (seen := scores(group.runs)):
+            gain = _mean(seen, "ssim") - _mean(seen, "baseline")
+            gains.setdefault(group.name, {})[f"z = {group.z:g}"] = gain
     return [
         works(
             "Control: from one small batch without noise the attack works (SSIM of 0.5 or more, and above "
             "a blind guess's)",
-            _scores(found, CONTROL),
+            scores(found, CONTROL),
             0.5,
         ),
         *(everywhere(f"{name}: SSIM is above a blind guess's", own) for name, own in gains.items()),
         works(
             "The wide U-Net without noise: SSIM is above a blind guess's",
-            _scores(select(found, z=0.0), WIDE),
+            scores(select(found, z=0.0), WIDE),
             -1.0,
         ),
     ]
@@ -200,22 +177,20 @@ def _picture(plan: Plan, groups: Sequence[Attacked], found: Sequence[CellRun]) -
     lines, levels = [], []
     for split, colour, marker in ((False, WITHOUT, "o"), (True, WITH, "s")):
         mine = [group for group in groups if group.z and group.split == split]
-        ours = {group.z: _mean(scores)[0] for group in mine if (scores := _scores(group.runs))}
-        paper = {z: inversion_ssim(z, split) for z in plan.noise}
-        known = {z: value for z, value in paper.items() if value is not None}
+        ours = [(group.z, one["ssim"]) for group in mine for one in scores(group.runs)]
+        paper = [(z, inversion_ssim(z, split)) for z in plan.noise]
         name = f"{'with' if split else 'without'} intermediaries"
         lines += [
-            Line(ours.items(), f"{marker}-", colour, name),
-            Line(known.items(), f"{marker}:", colour, f"{name}, the paper", hollow=True),
+            Line(ours, f"{marker}-", colour, name),
+            Line(paper, f"{marker}:", colour, f"{name}, the paper", hollow=True),
         ]
-    for scores, name, dashes in (
-        (_scores(found, CONTROL), "control: one small batch, no noise", "-."),
-        (_scores(select(found, z=0.0)), "run without privacy", "--"),
+    for seen, key, name, dashes in (
+        (scores(found, CONTROL), "ssim", "control: one small batch, no noise", "-."),
+        (scores(select(found, z=0.0)), "ssim", "run without privacy", "--"),
+        (scores(found), "baseline", "a blind guess", ":"),
     ):
-        if scores:
-            levels.append(Level(_mean(scores)[0], name, dashes))
-    if every := _scores(found):
-        levels.append(Level(_mean(every)[1], "a blind guess", ":"))
+        if seen:
+            levels.append(Level(_mean(seen, key), name, dashes))
     lowest = min([0.0, *(y for line in lines for _, y in line.points), *(level.y for level in levels)])
     panel = Panel(
         "noise multiplier z (more noise →)",

@@ -13,12 +13,14 @@ from silodp.studies.claims import Claim, everywhere
 from silodp.studies.columns import (
     METRIC_NAMES,
     Columns,
+    Pair,
     between,
     distinct,
-    mean_test,
+    gains,
+    points,
     privacy,
+    score_label,
     select,
-    show_printed,
     spread_test,
     table,
 )
@@ -53,12 +55,10 @@ class Row:
         word = "with" if self.split else "without"
         return select(found, z=z, intermediaries=word, variant=self.variant)
 
-    def paper(self, z: float) -> tuple[float, ...] | None:
-        """Dice and IoU."""
+    def paper(self, metric: str, z: float) -> float:
         if self.printed:
-            return appendix(*self.printed, z)
-        values = table1("prostate", "fedavg", z, self.split)
-        return (values[0], values[2]) if values else None
+            return appendix(*self.printed, z)[metric]
+        return table1("prostate", "fedavg", z, self.split)[metric][0]
 
 
 PLAIN, SPLIT = Row("DP-FedAvg", False), Row("DP-FedAvg + intermediaries", True)
@@ -86,19 +86,7 @@ def more_often(plan: Plan) -> Row:
     return Row("DP-FedAvg, three times as often", False, "often", changes, printed)
 
 
-def subsampling_rows(_: Plan) -> list[Row]:
-    return [PLAIN, DRAWN, SPLIT]
-
-
-def rounds_rows(plan: Plan) -> list[Row]:
-    return [PLAIN, SPLIT, longer(plan, False), longer(plan, True)]
-
-
-def frequency_rows(plan: Plan) -> list[Row]:
-    return [PLAIN, more_often(plan), SPLIT]
-
-
-def subsampling(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
+def subsampling(plan: Plan, found: Sequence[CellRun]) -> tuple[list[Claim], str]:
     claims = [
         better(plan, found, PLAIN, DRAWN),
         better(plan, found, SPLIT, DRAWN),
@@ -111,14 +99,14 @@ def subsampling(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tu
     )
 
 
-def rounds(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
-    plain, split, long, long_split = rows
+def rounds(plan: Plan, found: Sequence[CellRun]) -> tuple[list[Claim], str]:
+    long, long_split = longer(plan, False), longer(plan, True)
     claims = [
-        better(plan, found, long, plain),
-        better(plan, found, long_split, split),
+        better(plan, found, long, PLAIN),
+        better(plan, found, long_split, SPLIT),
         better(plan, found, long_split, long),
-        cheaper(plan, found, plain, long),
-        cheaper(plan, found, split, long_split),
+        cheaper(plan, found, PLAIN, long),
+        cheaper(plan, found, SPLIT, long_split),
     ]
     return claims, (
         f"The paper's rounds are 100 and 300, here {plan.base.rounds} and {FACTOR * plan.base.rounds}; "
@@ -126,14 +114,13 @@ def rounds(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[l
     )
 
 
-def frequency(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row]) -> tuple[list[Claim], str]:
-    plain, frequent, split = rows
-    steps = local_steps(plan, found)
+def frequency(plan: Plan, found: Sequence[CellRun]) -> tuple[list[Claim], str]:
+    frequent, steps = more_often(plan), local_steps(plan, found)
     differ = sum(before != after for _, before, after in steps.values())
     claims = [
-        better(plan, found, frequent, plain),
-        better(plan, found, split, frequent),
-        cheaper(plan, found, plain, frequent),
+        better(plan, found, frequent, PLAIN),
+        better(plan, found, SPLIT, frequent),
+        cheaper(plan, found, PLAIN, frequent),
         Claim(
             "Every hospital does the same number of local steps in both",
             not differ,
@@ -162,8 +149,8 @@ def _table(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row], z: float) 
         ("rounds", lambda row: distinct(runs(row), "rounds")),
         (METRIC_NAMES[first], lambda row: spread_test(runs(row), first)),
         (METRIC_NAMES[second], lambda row: spread_test(runs(row), second)),
-        (f"paper: {METRIC_NAMES[first]}", lambda row: show_printed((row.paper(z) or ())[:1])),
-        (METRIC_NAMES[second], lambda row: show_printed((row.paper(z) or ())[1:])),
+        (f"paper: {METRIC_NAMES[first]}", lambda row: f"{row.paper(first, z):.3f}"),
+        (METRIC_NAMES[second], lambda row: f"{row.paper(second, z):.3f}"),
     )
     return table(rows, columns)
 
@@ -171,13 +158,8 @@ def _table(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row], z: float) 
 def better(plan: Plan, found: Sequence[CellRun], row: Row, other: Row) -> Claim:
     """Claims that `row` has the higher headline metric than `other`, beside the paper's figures."""
     metric = plan.metrics[0]
-    ours, paper = {}, {}
-    for z in plan.noise:
-        mine, theirs, printed, its = row.of(found, z), other.of(found, z), row.paper(z), other.paper(z)
-        if mine and theirs:
-            ours[f"z = {z:g}"] = mean_test(mine, metric) - mean_test(theirs, metric)
-        if printed and its:
-            paper[f"z = {z:g}"] = printed[0] - its[0]
+    ours = gains((Pair(z, other.of(found, z), row.of(found, z)) for z in plan.noise), metric)
+    paper = {f"z = {z:g}": row.paper(metric, z) - other.paper(metric, z) for z in plan.noise}
     return everywhere(f"{row.name} has a higher {METRIC_NAMES[metric]} than {other.name}", ours, paper)
 
 
@@ -224,13 +206,12 @@ def _picture(plan: Plan, found: Sequence[CellRun], rows: Sequence[Row], title: s
     ours, paper = [], []
     for marker, row in zip("os^D", rows, strict=False):
         style, colour = marker + ("--" if row.variant else "-"), WITH if row.split else WITHOUT
-        means = {z: mean_test(runs, metric) for z in plan.noise if (runs := row.of(found, z))}
-        known = {z: values[0] for z in plan.noise if (values := row.paper(z))}
-        ours.append(Line(means.items(), style, colour, row.name))
-        paper.append(Line(known.items(), style, colour, hollow=True))
-    x, y = "noise multiplier z (more noise →)", f"test {METRIC_NAMES[metric]} (higher is better)"
+        runs = {z: row.of(found, z) for z in plan.noise}
+        ours.append(Line(points(runs, metric), style, colour, row.name))
+        paper.append(Line([(z, row.paper(metric, z)) for z in plan.noise], style, colour, hollow=True))
+    x = "noise multiplier z (more noise →)"
     panels = [
-        Panel(x, y, ours, title="these runs", ticks=plan.noise),
+        Panel(x, score_label(plan), ours, title="these runs", ticks=plan.noise),
         Panel(x, "", paper, title="as the paper prints them", ticks=plan.noise),
     ]
     return Picture(panels, (9, 4.6), title, legends=2)
@@ -240,10 +221,10 @@ def _study(
     name: str,
     title: str,
     rows: Callable[[Plan], Sequence[Row]],
-    conclude: Callable[[Plan, Sequence[CellRun], Sequence[Row]], tuple[list[Claim], str]],
+    conclude: Callable[[Plan, Sequence[CellRun]], tuple[list[Claim], str]],
     runs: int,
 ) -> Study:
-    """A table of the appendix; `conclude` gives the claims and a note on its rows."""
+    """A table of the appendix; `conclude` gives the claims and a note below them."""
 
     def cells(plan: Plan) -> list[Cell]:
         return [
@@ -254,7 +235,7 @@ def _study(
         ]
 
     def results(plan: Plan, found: Sequence[CellRun]) -> Results:
-        claims, note = conclude(plan, found, rows(plan))
+        claims, note = conclude(plan, found)
         tables = [f"## z = {z:g}\n\n{_table(plan, found, rows(plan), z)}" for z in plan.noise]
         pictures = {plan.metrics[0]: _picture(plan, found, rows(plan), title)}
         return Results(title, found, [*tables, "## What it says"], claims, [note], pictures)
@@ -263,10 +244,23 @@ def _study(
 
 
 SUBSAMPLING = _study(
-    "appendix-subsampling", "Two thirds of the hospitals in each round", subsampling_rows, subsampling, 9
+    "appendix-subsampling",
+    "Two thirds of the hospitals in each round",
+    lambda plan: [PLAIN, DRAWN, SPLIT],
+    subsampling,
+    runs=9,
 )
-ROUNDS = _study("appendix-rounds", "Three times as many rounds", rounds_rows, rounds, 12)
+ROUNDS = _study(
+    "appendix-rounds",
+    "Three times as many rounds",
+    lambda plan: [PLAIN, SPLIT, longer(plan, False), longer(plan, True)],
+    rounds,
+    runs=12,
+)
 FREQUENCY = _study(
-    "appendix-frequency", "Three times as many aggregations of the same local work", frequency_rows,
-    frequency, 9,
-)  # fmt: skip
+    "appendix-frequency",
+    "Three times as many aggregations of the same local work",
+    lambda plan: [PLAIN, more_often(plan), SPLIT],
+    frequency,
+    runs=9,
+)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from silodp.privacy.events import Unit
 from silodp.runs.wording import show_epsilon
-from silodp.studies.study import CellRun
+from silodp.studies.study import CellRun, Plan
 from silodp.tables import markdown_table
 
 Row = TypeVar("Row")
+Key = TypeVar("Key")
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
 """The columns of a table: the heading of each, and its text for a row."""
 
@@ -30,9 +31,17 @@ def select(found: Iterable[CellRun], **columns: Any) -> list[CellRun]:
     return [one for one in found if all(one.cell.columns[key] == value for key, value in columns.items())]
 
 
+def group_by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Runs, or rows about them, by `key`, in the order of first occurrence."""
+    groups: dict[Key, list[Row]] = {}
+    for one in rows:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
 @dataclass(frozen=True)
 class Pair:
-    """Runs without and with intermediaries that are otherwise equal.
+    """Runs without and with intermediaries (or with something else) that are otherwise equal.
 
     Attributes:
         key: what they have in common, such as z.
@@ -47,19 +56,21 @@ class Pair:
         return self.with_ if word == "with" else self.without
 
     def gain(self, metric: str) -> float:
-        """Gain of a test metric through intermediaries; NaN where either side is missing."""
+        """Gain of a test metric; NaN where it is undefined on either side."""
         return mean_test(self.with_, metric) - mean_test(self.without, metric)
 
 
 def pairs(found: Sequence[CellRun], key: Callable[[CellRun], Any]) -> list[Pair]:
     """Groups runs by `key`, in the order of first occurrence."""
-    found_by: dict[Any, list[CellRun]] = {}
-    for one in found:
-        found_by.setdefault(key(one), []).append(one)
     return [
         Pair(common, select(runs, intermediaries="without"), select(runs, intermediaries="with"))
-        for common, runs in found_by.items()
+        for common, runs in group_by(found, key).items()
     ]
+
+
+def gains(both: Iterable[Pair], metric: str, unit: str = "z") -> dict[str, float]:
+    """The gain of each pair that has both sides, by its key, such as {"z = 0.5": 0.1}."""
+    return {f"{unit} = {pair.key:g}": pair.gain(metric) for pair in both if pair.without and pair.with_}
 
 
 PAIRED: Columns[Pair] = (
@@ -71,18 +82,19 @@ PAIRED: Columns[Pair] = (
 """Both ε of a pair, and its v."""
 
 
-def scored(metric: str, printed: Callable[[Any, bool], Sequence[float] | None]) -> Columns[Pair]:
+def scored(metric: str, printed: Callable[[Any, bool], Sequence[float]]) -> Columns[Pair]:
     """A test metric of a pair beside the paper's.
 
     Args:
-        printed: the paper's mean and standard deviation, from the key of the pair and whether to split.
+        printed: the paper's mean and standard deviation, from the key of the pair and whether to split;
+            empty where it prints none.
     """
     return (
         (f"{METRIC_NAMES[metric]}: without", lambda pair: spread_test(pair.without, metric)),
         ("with", lambda pair: spread_test(pair.with_, metric)),
         ("gain", lambda pair: signed(pair.gain(metric))),
-        ("paper: without", lambda pair: show_printed(printed(pair.key, False))),
-        ("with", lambda pair: show_printed(printed(pair.key, True))),
+        ("paper: without", lambda pair: _show_printed(printed(pair.key, False))),
+        ("with", lambda pair: _show_printed(printed(pair.key, True))),
     )
 
 
@@ -134,6 +146,17 @@ def mean_test(runs: Iterable[CellRun], metric: str) -> float:
     return defined_mean(one.test(metric) for one in runs)
 
 
+def points(runs: Mapping[Key, Sequence[CellRun]], metric: str) -> list[tuple[Key, float]]:
+    """(key of its group, test metric) of each run, as `pictures.Line` takes them."""
+    return [(key, one.test(metric)) for key, own in runs.items() for one in own]
+
+
+def score_label(plan: Plan) -> str:
+    """What such points are, for the axis."""
+    several = ", a dot a seed" * (len(plan.seeds) > 1)
+    return f"test {METRIC_NAMES[plan.metrics[0]]} (higher is better{several})"
+
+
 def defined_mean(values: Iterable[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return statistics.mean(known) if known else math.nan
@@ -148,6 +171,6 @@ def signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.3f}"
 
 
-def show_printed(values: Sequence[float] | None) -> str:
-    """A figure of the paper: a mean, and its standard deviation where it has one."""
-    return " ± ".join(f"{value:.3f}" for value in values) if values else "–"
+def _show_printed(values: Sequence[float]) -> str:
+    """The paper's mean and standard deviation."""
+    return " ± ".join(f"{value:.3f}" for value in values) or "–"

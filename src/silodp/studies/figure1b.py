@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from statistics import mean
 from typing import Any
 
-from silodp.studies.columns import Columns, privacy, show, spread, table
-from silodp.studies.laws import HOLDS, MOST_OFF, QUANTITIES, Fits, claim, fit
+import numpy as np
+
+from silodp.studies.columns import Columns, group_by, privacy, show, spread, table
+from silodp.studies.laws import HOLDS, MOST_OFF, QUANTITIES, Fits, QuantityKey, claim, fit
 from silodp.studies.output import Results, run_rows
 from silodp.studies.over_rounds import UNNOISED, require_diagnostics
 from silodp.studies.pictures import GREY, WITH, Line, Panel, Picture
@@ -23,7 +26,9 @@ _ROUNDS: Mapping[Scale, int] = {"smoke": 2, "small": 6, "paper": 10}
 
 FIRST, MEAN = "round 1", "mean over the rounds"
 
-Values = Mapping[tuple[str, str], Sequence[tuple[int, float]]]
+_SHORT = {FIRST: "round_1", MEAN: "mean"}  # in results.csv
+
+Points = Mapping[tuple[str, QuantityKey], Sequence[tuple[int, float]]]
 """(v, value) of each run, by way of measuring and quantity."""
 
 _THEORY = (
@@ -60,8 +65,12 @@ def _cell(plan: Plan, count: int, seed: int) -> Cell:
 
 
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
-    values = measured(found)
-    fits = [fit(values, quantity, how) for how in (FIRST, MEAN) for quantity in QUANTITIES]
+    measured = [_measured(one) for one in found]
+    points = {
+        key: [(_count(one), own[key]) for one, own in zip(found, measured, strict=True) if key in own]
+        for key in product((FIRST, MEAN), [quantity.key for quantity in QUANTITIES])
+    }
+    fits = [fit(points[how, quantity.key], quantity, how) for how in (FIRST, MEAN) for quantity in QUANTITIES]
     left_out = [count for count in _COUNTS[plan.scale] if count not in _counts(plan)]
     explanation = (
         f"z = {found[0].cell.columns['z']:g}; v is fixed in each run. In round 1 every v trains from the "
@@ -73,42 +82,38 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     return Results(
         "Figure 1(b), prostate: noise level and diversity over v",
         found,
-        [explanation, _points_table(found, values), _fits_table(fits)],
+        [explanation, _points_table(found, points), _fits_table(fits)],
         [claim(one) for one in fits],
         [_THEORY, _PAPER, UNNOISED],
-        {"figure1b": _picture(found, values, fits)},
+        {"figure1b": _picture(found, points, fits)},
         {
-            "results.csv": _results(found),
+            "results.csv": [
+                {**row, **{f"{key}_{_SHORT[how]}": own.get((how, key)) for how, key in points}}
+                for row, own in zip(run_rows(found), measured, strict=True)
+            ],
             "rounds.csv": _rounds(found),
             "fits.csv": [_fit_row(one) for one in fits],
         },
     )
 
 
-def measured(found: Sequence[CellRun]) -> Values:
-    """Values of round 1 and means over the rounds; rounds without a value are left out."""
-    values: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for one in found:
-        for quantity in QUANTITIES:
-            lines = ((line["round"], line[quantity.key]) for line in one.rounds)
-            rounds = [(number, value) for number, value in lines if value is not None]
-            if not rounds:
-                continue
-            v, (first, value) = _count(one), rounds[0]
-            if first == 1:
-                values.setdefault((FIRST, quantity.key), []).append((v, value))
-            average = mean(value for _, value in rounds)
-            values.setdefault((MEAN, quantity.key), []).append((v, average))
+def _measured(one: CellRun) -> dict[tuple[str, QuantityKey], float]:
+    """ξ, φ and λ of round 1 and their means over the rounds, where they have values."""
+    values: dict[tuple[str, QuantityKey], float] = {}
+    for quantity in QUANTITIES:
+        rounds = {line["round"]: value for line in one.rounds if (value := line[quantity.key]) is not None}
+        if 1 in rounds:
+            values[FIRST, quantity.key] = rounds[1]
+        if rounds:
+            values[MEAN, quantity.key] = mean(rounds.values())
     return values
 
 
-def _points_table(found: Sequence[CellRun], values: Values) -> str:
-    runs: dict[int, list[CellRun]] = {}
-    for one in found:
-        runs.setdefault(_count(one), []).append(one)
+def _points_table(found: Sequence[CellRun], points: Points) -> str:
+    runs = group_by(found, _count)
 
-    def measured_in(how: str, key: str) -> Callable[[int], str]:
-        return lambda v: spread([y for count, y in values.get((how, key), []) if count == v])
+    def measured_in(how: str, key: QuantityKey) -> Callable[[int], str]:
+        return lambda v: spread([y for count, y in points[how, key] if count == v])
 
     columns: Columns[int] = (
         ("v", str),
@@ -132,22 +137,6 @@ def _fits_table(fits: Sequence[Fits]) -> str:
         ("R² in logarithms", lambda one: show(one.free.r2, 2)),
     )
     return table(fits, columns)
-
-
-def _results(found: Sequence[CellRun]) -> list[dict[str, Any]]:
-    """results.csv: a row for each run, with both ways of measuring."""
-    alone = [measured([one]) for one in found]
-    return [
-        {
-            **row,
-            **{
-                f"{quantity.key}_{short}": next((y for _, y in values.get((how, quantity.key), [])), None)
-                for how, short in ((FIRST, "round_1"), (MEAN, "mean"))
-                for quantity in QUANTITIES
-            },
-        }
-        for row, values in zip(run_rows(found), alone, strict=True)
-    ]
 
 
 def _rounds(found: Sequence[CellRun]) -> list[dict[str, Any]]:
@@ -180,17 +169,15 @@ def _fit_row(one: Fits) -> dict[str, Any]:
     }
 
 
-def _picture(found: Sequence[CellRun], values: Values, fits: Sequence[Fits]) -> Picture:
-    import numpy as np
-
+def _picture(found: Sequence[CellRun], points: Points, fits: Sequence[Fits]) -> Picture:
     counts = sorted({_count(one) for one in found})
-    along = np.geomspace(counts[0], counts[-1], 50)
+    along = np.geomspace(counts[0], counts[-1], 50).tolist()
     panels = []
     for quantity in QUANTITIES:
         symbol, lines = quantity.symbol, []
         for how, marker in ((FIRST, "s"), (MEAN, "o")):
-            points = values.get((how, quantity.key), [])
-            lines.append(Line(points, marker, WITH, f"measured, {how}", hollow=how == FIRST))
+            measured = points[how, quantity.key]
+            lines.append(Line(measured, marker, WITH, f"measured, {how}", hollow=how == FIRST))
         ours = next(one for one in fits if one.quantity is quantity and one.measured == MEAN)
         best = f"best power: v^{ours.free.power:.2f}".replace("-", "−")
         for law, style, colour, name, of in (
@@ -199,8 +186,8 @@ def _picture(found: Sequence[CellRun], values: Values, fits: Sequence[Fits]) -> 
         ):
             if not math.isnan(law.factor):
                 well = "" if math.isnan(law.r2) else f", {of} = {law.r2:.2f}"
-                points = list(zip(along.tolist(), law(along).tolist(), strict=True))
-                lines.append(Line(points, style, colour, name + well))
+                curve = [(v, law(v)) for v in along]
+                lines.append(Line(curve, style, colour, name + well))
         panels.append(
             Panel(
                 "intermediaries a hospital, v (log scale)",
@@ -213,7 +200,7 @@ def _picture(found: Sequence[CellRun], values: Values, fits: Sequence[Fits]) -> 
             )
         )
     title = "Does the noise level fall like 1/v and the diversity grow like v? Straight lines are powers of v"
-    return Picture(panels, (12, 4.8), title, legends=0, same_y=False)
+    return Picture(panels, (12, 4.8), title, legends=0)
 
 
 def _count(one: CellRun) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from silodp.intermediary import closed_form
 from silodp.studies.claims import Claim, listed, rising
 from silodp.studies.columns import Pair
 from silodp.studies.output import Results
@@ -15,6 +15,7 @@ from silodp.studies.over_rounds import (
     Groups,
     distribution_table,
     distributions,
+    expected_v,
     fedavg_cells,
     grouped,
     hospitals_a_round,
@@ -24,7 +25,7 @@ from silodp.studies.over_rounds import (
     uncapped,
 )
 from silodp.studies.pictures import Level
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import CellRun, Plan, Study
 
 NEAR = 1.5
 """A median of N·λ within this factor of its target 1 counts as on target: v is rounded down."""
@@ -37,14 +38,14 @@ _EXPLANATION = (
 )
 
 
-def cells(plan: Plan) -> list[Cell]:
-    return fedavg_cells(plan, shows="figure2a")
-
-
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     rows = _rows(found)
     groups = grouped(rows, "n_lambda")
-    expected = (("expected without", lambda pair: f"{_expected(pair):.2f}"),)
+
+    def without_splitting(pair: Pair) -> str:
+        return f"{expected_v((pair.without or pair.with_)[0]) ** 2:.2f}"
+
+    expected = (("expected without", without_splitting),)
     return Results(
         "Figure 2(a), prostate: the ratio λ over rounds",
         found,
@@ -73,15 +74,9 @@ def _rows(found: Sequence[CellRun]) -> list[dict[str, Any]]:
     ]
 
 
-def _expected(pair: Pair) -> float:
-    """N·λ of unsplit hospitals by the closed form."""
-    one = (pair.without or pair.with_)[0]
-    return closed_form(pair.key, one.summary["parameters"], hospitals_a_round(one)) ** 2
-
-
 def _claims(groups: Groups) -> list[Claim]:
     without, with_ = medians(groups, "without"), medians(groups, "with")
-    away = max((max(value, 1 / value) if value > 0 else math.inf for value in with_.values()), default=1.0)
+    away = max((max(value, 1 / value) for value in with_.values()), default=1.0)
     ratios = _most_over_least(without), _most_over_least(with_)
     several = len(without) > 1 and len(with_) > 1
     return [
@@ -100,11 +95,14 @@ def _claims(groups: Groups) -> list[Claim]:
 
 
 def _most_over_least(values: Mapping[float, float]) -> float:
-    known = [value for value in values.values() if value > 0]
-    return max(known) / min(known) if known else math.nan
+    return max(values.values()) / min(values.values()) if values else math.nan
 
 
 STUDY = Study(
-    "figure2a", "Figure 2(a): the ratio λ over rounds, with and without intermediaries", "prostate", cells,
-    results, runs=6,
-)  # fmt: skip
+    "figure2a",
+    "Figure 2(a): the ratio λ over rounds, with and without intermediaries",
+    "prostate",
+    partial(fedavg_cells, shows="figure2a"),
+    results,
+    runs=6,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from silodp.studies.claims import everywhere, rising
 from silodp.studies.output import Results
@@ -16,7 +17,7 @@ from silodp.studies.over_rounds import (
     paper_shows,
     round_rows,
 )
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import CellRun, Plan, Study
 
 _EXPLANATION = (
     "In each round the cosine between every update and the aggregate (the sum of the clipped updates, "
@@ -24,10 +25,6 @@ _EXPLANATION = (
     "the N·v intermediaries with the method. The round that only measures (its update is not applied) "
     "is left out."
 )
-
-
-def cells(plan: Plan) -> list[Cell]:
-    return fedavg_cells(plan, shows="figure2b")
 
 
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
@@ -61,6 +58,10 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
 
 
 STUDY = Study(
-    "figure2b", "Figure 2(b): spread of the updates' directions over rounds", "prostate", cells, results,
+    "figure2b",
+    "Figure 2(b): spread of the updates' directions over rounds",
+    "prostate",
+    partial(fedavg_cells, shows="figure2b"),
+    results,
     runs=6,
-)  # fmt: skip
+)

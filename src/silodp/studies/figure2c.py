@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from silodp.errors import InputError
 from silodp.studies.claims import Claim, everywhere
@@ -13,23 +14,22 @@ from silodp.studies.columns import (
     PAIRED,
     Pair,
     distinct,
+    gains,
     mean_test,
     pairs,
+    points,
     scored,
     signed,
     table,
 )
 from silodp.studies.output import Results
 from silodp.studies.over_rounds import paper_shows
-from silodp.studies.paper import printed, table1
+from silodp.studies.paper import hospitals, table1
 from silodp.studies.pictures import WITH, WITHOUT, Line, Panel, Picture
 from silodp.studies.study import Cell, CellRun, Plan, Study
 
 MOST = 5
 """Numbers of hospitals that are tried: the paper's 2…6, evenly spread for larger cohorts."""
-
-Means = dict[int, float]
-"""The headline metric by number of hospitals, where it is defined."""
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -41,13 +41,11 @@ def cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def _numbers(hospitals: int) -> list[int]:
-    if hospitals < 2:
-        raise InputError(f"cohort: {hospitals} hospital; figure2c leaves hospitals out, give it two or more")
-    steps = min(MOST, hospitals - 1)
-    return sorted(
-        {round(2 + (hospitals - 2) * step / max(1, steps - 1)) for step in range(steps)} | {hospitals}
-    )
+def _numbers(most: int) -> list[int]:
+    if most < 2:
+        raise InputError(f"cohort: {most} hospital; figure2c leaves hospitals out, give it two or more")
+    numbers: list[int] = np.linspace(2, most, min(MOST, most - 1)).round().astype(int).tolist()
+    return numbers
 
 
 def _cell(plan: Plan, members: int, split: bool, seed: int) -> Cell:
@@ -59,21 +57,20 @@ def _cell(plan: Plan, members: int, split: bool, seed: int) -> Cell:
 
 
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
-    metric, total = plan.metrics[0], found[0].summary["cohort"]["hospitals"]
+    metric, z, total = plan.metrics[0], plan.noise[0], found[0].summary["cohort"]["hospitals"]
     both = sorted(pairs(found, lambda one: one.summary["members"]), key=lambda pair: int(pair.key))
 
-    def printed_for(members: int, split: bool) -> Sequence[float] | None:
-        values = table1(plan.task, "fedavg", plan.noise[0], split)
-        return values[:2] if values and members == printed()["table1"][plan.task]["hospitals"] else None
+    def printed(members: int, split: bool) -> Sequence[float]:
+        return table1(plan.task, "fedavg", z, split)[metric] if members == hospitals(plan.task) else ()
 
     columns = (
         ("hospitals N", lambda pair: str(pair.key)),
         ("δ", lambda pair: distinct([*pair.without, *pair.with_], "delta")),
         *PAIRED,
-        *scored(metric, printed_for),
+        *scored(metric, printed),
     )
     explanation = (
-        f"z = {plan.noise[0]:g}. The first N of {total} hospitals train; the others only lend their "
+        f"z = {z:g}. The first N of {total} hospitals train; the others only lend their "
         f"validation and test images, so that every number is of the same test images, those of all {total}. "
         "δ follows N by the paper's rule, 10^-k ≤ 1/N: compare the ε of rows with the same δ only."
     )
@@ -84,78 +81,51 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
         _claims(both, metric),
         [paper_shows("c")],
         {"figure2c": _picture(plan, both)},
-        {"points.csv": _points(found, metric)},
     )
-
-
-def _points(found: Sequence[CellRun], metric: str) -> list[dict[str, Any]]:
-    """points.csv: a row for each run."""
-    return [
-        {
-            "hospitals": one.summary["members"],
-            "intermediaries": one.cell.columns["intermediaries"],
-            "seed": one.cell.columns["seed"],
-            f"test_{metric}": one.test(metric),
-        }
-        for one in sorted(found, key=lambda one: one.summary["members"])
-    ]
-
-
-def _means(both: Sequence[Pair], metric: str, word: str) -> Means:
-    every = {pair.key: mean_test(pair.runs(word), metric) for pair in both}
-    return {members: value for members, value in every.items() if not math.isnan(value)}
 
 
 def _claims(both: Sequence[Pair], metric: str) -> list[Claim]:
     """How much is lost from the most hospitals to the fewest, and whether the method loses a smaller part."""
-    without, with_ = (_means(both, metric, word) for word in ("without", "with"))
-    lost, lost_with = _lost(without), _lost(with_)
+    (lost, course), (lost_with, course_with) = (
+        _lost({pair.key: mean_test(pair.runs(word), metric) for pair in both}) for word in ("without", "with")
+    )
     falls = lost > 0 if not math.isnan(lost) else None
     smaller = lost_with < lost if falls and not math.isnan(lost_with) else None
     name = METRIC_NAMES[metric]
-    gains = {f"N = {pair.key}": pair.gain(metric) for pair in both if pair.without and pair.with_}
     return [
-        Claim(f"Without intermediaries the {name} falls when hospitals leave", falls, _course(without)),
-        Claim("With intermediaries a smaller part of it is lost", smaller, _course(with_)),
-        everywhere(f"The {name} is higher with intermediaries", gains),
+        Claim(f"Without intermediaries the {name} falls when hospitals leave", falls, course),
+        Claim("With intermediaries a smaller part of it is lost", smaller, course_with),
+        everywhere(f"The {name} is higher with intermediaries", gains(both, metric, "N")),
     ]
 
 
-def _lost(means: Means) -> float:
-    """The fraction lost from the most hospitals to the fewest; NaN where it cannot be computed."""
-    if len(means) < 2:
-        return math.nan
-    most, fewest = means[max(means)], means[min(means)]
-    return (most - fewest) / most if most > 0 else 0.0
-
-
-def _course(means: Means) -> str:
-    if len(means) < 2:
-        return ""
-    most, fewest = max(means), min(means)
-    return (
-        f"{means[most]:.3f} with {most} hospitals, {means[fewest]:.3f} with {fewest} "
-        f"({signed(means[fewest] - means[most])}, {max(_lost(means), 0):.0%} lost)"
+def _lost(scores: Mapping[int, float]) -> tuple[float, str]:
+    """The fraction lost from the most hospitals to the fewest, and it in words; NaN without two of them."""
+    known = {members: score for members, score in scores.items() if not math.isnan(score)}
+    if len(known) < 2:
+        return math.nan, ""
+    most, fewest = max(known), min(known)
+    change = known[fewest] - known[most]
+    lost = -change / known[most] if known[most] > 0 else 0.0
+    return lost, (
+        f"{known[most]:.3f} with {most} hospitals, {known[fewest]:.3f} with {fewest} "
+        f"({signed(change)}, {max(lost, 0):.0%} lost)"
     )
 
 
 def _picture(plan: Plan, both: Sequence[Pair]) -> Picture:
-    metric, lines = plan.metrics[0], []
+    metric, z, lines = plan.metrics[0], plan.noise[0], []
     for word, colour, style in (("without", WITHOUT, "o--"), ("with", WITH, "^-")):
-        means = _means(both, metric, word)
-        lines.append(Line(means.items(), style, colour, f"{word} intermediaries"))
-        points = [(pair.key, one.test(metric)) for pair in both for one in pair.runs(word)]
-        if len(plan.seeds) > 1:
-            lines.append(Line(points, style[0], colour, faint=True))
-        if values := table1(plan.task, "fedavg", plan.noise[0], word == "with"):
-            label, number = f"{word}, the paper (its table 1)", printed()["table1"][plan.task]["hospitals"]
-            lines.append(Line([(number, values[0])], "s", colour, label, hollow=True))
+        runs = {pair.key: pair.runs(word) for pair in both}
+        lines.append(Line(points(runs, metric), style, colour, f"{word} intermediaries"))
+        paper = [(hospitals(plan.task), table1(plan.task, "fedavg", z, word == "with")[metric][0])]
+        lines.append(Line(paper, "s", colour, f"{word}, the paper (its table 1)", hollow=True))
     name = METRIC_NAMES[metric]
     panel = Panel(
         "hospitals that train, N",
         f"test {name} on all hospitals' images\n(higher is better)",
         lines,
-        title=f"Test {name} when fewer hospitals train (z = {plan.noise[0]:g})",
+        title=f"Test {name} when fewer hospitals train (z = {z:g})",
         ticks=[pair.key for pair in both],
     )
     return Picture([panel], (7, 4.6), legends=2)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from silodp.intermediary import closed_form
+from silodp.runs.schema import RoundRecord
 from silodp.studies.claims import Claim, rising
 from silodp.studies.columns import privacy, select, table
 from silodp.studies.output import Results
-from silodp.studies.over_rounds import fedavg_cells, hospitals_a_round, paper_shows, round_rows, uncapped
+from silodp.studies.over_rounds import expected_v, fedavg_cells, paper_shows, round_rows, uncapped
 from silodp.studies.pictures import BLUE, ORANGE, Level, Line, Panel, Picture
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import CellRun, Plan, Study
 
 _STYLES = (("#56B4E9", "o-"), (BLUE, "s-"), ("#000000", "^-"))
 """Colour and style of the lines, from the least noise to the most."""
@@ -26,91 +26,79 @@ _EXPLANATION = (
 )
 
 
-@dataclass(frozen=True)
-class Course:
-    """v of one run, from the second round on: the first only measures.
-
-    Attributes:
-        jumps: (round, change) wherever v changes by more than one from the round before.
-        capped: rounds in which the smallest hospital had too few images for the v of the rule.
-    """
-
-    values: tuple[int, ...]
-    jumps: tuple[tuple[int, int], ...]
-    capped: int
+Course = list[RoundRecord]
+"""The rounds of one run from the second on: the first only measures."""
 
 
-def course(one: CellRun) -> Course:
-    lines = [line for line in one.rounds if line["applied"]]
+def _jumps(course: Course) -> list[tuple[int, int]]:
+    """(round, change) wherever v changes by more than one from the round before."""
     steps = [
         (after["round"], after["intermediaries"] - before["intermediaries"])
-        for before, after in pairwise(lines)
+        for before, after in pairwise(course)
     ]
-    return Course(
-        tuple(line["intermediaries"] for line in lines),
-        tuple((number, by) for number, by in steps if abs(by) > 1),
-        sum(line["intermediaries_capped"] for line in lines),
-    )
+    return [(number, by) for number, by in steps if abs(by) > 1]
 
 
-def expected(one: CellRun) -> float:
-    """v* = √(z√d/N)."""
-    z = one.cell.experiment.privacy.noise_multiplier
-    return closed_form(z, one.summary["parameters"], hospitals_a_round(one))
+def _values(courses: Sequence[Course]) -> list[int]:
+    return [line["intermediaries"] for course in courses for line in course]
 
 
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
-    courses = {z: [course(one) for one in select(found, z=z)] for z in plan.noise}
-    known = {z: own for z, own in courses.items() if any(one.values for one in own)}
-    rows = [
-        {**row, "closed_form": expected(one) if course(one).values else None}
-        for one in found
-        for row in round_rows([one])
-    ]
+    runs = {z: own for z in plan.noise if (own := select(found, z=z))}
+    courses = {
+        z: [[line for line in one.rounds if line["applied"]] for one in own] for z, own in runs.items()
+    }
+    known = {z: own for z, own in courses.items() if any(own)}
+    closed_form = {z: expected_v(own[0]) for z, own in runs.items()}
+    rows = [{**row, "closed_form": expected_v(one)} for one in found for row in round_rows([one])]
     return Results(
         "Figure 2(d), prostate: intermediaries over rounds",
         found,
-        [_EXPLANATION, _table(found, known)],
-        [*_claims(found, known), uncapped(rows)],
+        [_EXPLANATION, _table(runs, known, closed_form)],
+        [*_claims(known, closed_form), uncapped(rows)],
         [paper_shows("d")],
-        {"figure2d": _picture(plan, found)},
+        {"figure2d": _picture(plan, runs, closed_form)},
         {"rounds.csv": rows},
     )
 
 
-def _values(courses: Sequence[Course]) -> list[int]:
-    return [v for one in courses for v in one.values]
-
-
-def _table(found: Sequence[CellRun], courses: Mapping[float, Sequence[Course]]) -> str:
+def _table(
+    runs: Mapping[float, Sequence[CellRun]],
+    courses: Mapping[float, Sequence[Course]],
+    closed_form: Mapping[float, float],
+) -> str:
     def jumps(z: float) -> str:
-        each = (f"{by:+d} in round {number}" for one in courses[z] for number, by in one.jumps)
+        each = (f"{by:+d} in round {number}" for course in courses[z] for number, by in _jumps(course))
         return ", ".join(each) or "none"
 
     def middle(z: float) -> str:
         values = _values(courses[z])
         return f"{median(values):g} ({min(values)}–{max(values)})"
 
+    def capped(z: float) -> str:
+        rounds = [line["intermediaries_capped"] for course in courses[z] for line in course]
+        return f"{sum(rounds)} of {len(rounds)}"
+
     columns = (
         ("z", lambda z: f"{z:g}"),
-        *privacy(lambda z: select(found, z=z)),
-        ("v* closed form", lambda z: f"{expected(select(found, z=z)[0]):.1f}"),
+        *privacy(runs.__getitem__),
+        ("v* closed form", lambda z: f"{closed_form[z]:.1f}"),
         ("v after the start: median (least–most)", middle),
         ("changes of more than one", jumps),
-        ("capped rounds", lambda z: f"{sum(one.capped for one in courses[z])} of {len(_values(courses[z]))}"),
+        ("capped rounds", capped),
     )
     return table(courses, columns)
 
 
-def _claims(found: Sequence[CellRun], courses: Mapping[float, Sequence[Course]]) -> list[Claim]:
+def _claims(courses: Mapping[float, Sequence[Course]], closed_form: Mapping[float, float]) -> list[Claim]:
     """The paper has one change of more than one in its one set of runs, so each seed may have one."""
-    every = [one for own in courses.values() for one in own if one.values]
-    steps = sum(len(one.values) - 1 for one in every)
-    changes = [abs(by) for one in every for _, by in one.jumps]
+    every = [course for own in courses.values() for course in own if course]
+    steps = sum(len(course) - 1 for course in every)
+    changes = [abs(by) for course in every for _, by in _jumps(course)]
     seeds = max(map(len, courses.values()), default=1)
-    apart = max((max(one.values) - min(one.values) for one in every), default=0)
+    apart = max((max(_values([course])) - min(_values([course])) for course in every), default=0)
     middles = {z: median(_values(own)) for z, own in courses.items()}
-    away = max((abs(middles[z] - expected(select(found, z=z)[0])) for z in courses), default=0.0)
+    away = max((abs(middle - closed_form[z]) for z, middle in middles.items()), default=0.0)
     return [
         Claim(
             "After the start v changes by at most one from a round to the next, but for one instance a seed",
@@ -127,20 +115,24 @@ def _claims(found: Sequence[CellRun], courses: Mapping[float, Sequence[Course]])
     ]
 
 
-def _picture(plan: Plan, found: Sequence[CellRun]) -> Picture:
+def _picture(
+    plan: Plan, runs: Mapping[float, Sequence[CellRun]], closed_form: Mapping[float, float]
+) -> Picture:
     lines, levels = [], []
-    for z, (colour, style) in zip(plan.noise, _STYLES[-len(plan.noise) :], strict=True):
-        for one in select(found, z=z):
-            rounds = [
-                (line["round"], line["intermediaries"], line["intermediaries_capped"]) for line in one.rounds
+    styles = dict(zip(plan.noise, _STYLES[-len(plan.noise) :], strict=True))
+    for z, own in runs.items():
+        colour, style = styles[z]
+        for one in own:
+            points = [(line["round"], line["intermediaries"]) for line in one.rounds]
+            capped = [
+                point for point, line in zip(points, one.rounds, strict=True) if line["intermediaries_capped"]
             ]
-            lines.append(Line([(number, v) for number, v, _ in rounds], style, colour, f"z = {z:g}"))
-            if capped := [(number, v) for number, v, is_capped in rounds if is_capped]:
+            lines.append(Line(points, style, colour, f"z = {z:g}"))
+            if capped:
                 label = "capped: the smallest hospital has no images for more"
                 lines.append(Line(capped, "o", ORANGE, label, hollow=True))
-        if runs := select(found, z=z):
-            v = expected(runs[0])
-            levels.append(Level(v, f"closed form v* = √(z√d/N) at z = {z:g}: {v:.1f}", ":", colour))
+        label = f"closed form v* = √(z√d/N) at z = {z:g}: {closed_form[z]:.1f}"
+        levels.append(Level(closed_form[z], label, ":", colour))
     panel = Panel(
         "round (the first only measures)",
         "intermediaries a hospital, v",
@@ -152,11 +144,11 @@ def _picture(plan: Plan, found: Sequence[CellRun]) -> Picture:
     return Picture([panel], (8, 4.6), legends=2)
 
 
-def cells(plan: Plan) -> list[Cell]:
-    return fedavg_cells(plan, (True,))
-
-
 STUDY = Study(
-    "figure2d", "Figure 2(d): intermediaries over rounds, beside the closed form", "prostate", cells, results,
+    "figure2d",
+    "Figure 2(d): intermediaries over rounds, beside the closed form",
+    "prostate",
+    partial(fedavg_cells, splits=(True,)),
+    results,
     runs=3,
-)  # fmt: skip
+)

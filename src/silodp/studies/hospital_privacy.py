@@ -21,7 +21,10 @@ from silodp.studies.columns import (
     Columns,
     distinct,
     epsilon,
+    group_by,
     mean_test,
+    points,
+    score_label,
     select,
     spread_test,
     table,
@@ -76,24 +79,21 @@ _THEORY = (
 def cells(plan: Plan) -> list[Cell]:
     scratch = _from_scratch(plan)
     whole = replace(plan, base=cell_at(plan, SCRATCH, math.inf, 0, scratch).experiment)
-    changes: dict[str, dict[str, Any]] = {
-        RECIPE: {},
-        SCRATCH: scratch,
-        NARROW: {**scratch, "model.features": _FEATURES[plan.task]},
-    }
+    narrow = {**scratch, "model.features": _FEATURES[plan.task]}
+    splits = {}
     if whole.most_intermediaries > 1:
-        changes[SPLIT] = scratch
-    counts = {
-        epsilon: {"intermediaries.count": _split_count(plan, whole, epsilon, scratch)}
-        for epsilon in levels(plan, SPLIT)
-        if SPLIT in changes
-    }
-    found = [
-        cell_at(plan, method, epsilon, seed, {**own, **(counts[epsilon] if method == SPLIT else {})})
-        for seed in plan.seeds
-        for method, own in changes.items()
-        for epsilon in levels(plan, method)
-    ]
+        splits = {epsilon: _split_count(plan, whole, epsilon, scratch) for epsilon in levels(plan, SPLIT)}
+    found = []
+    for seed in plan.seeds:
+        found += [
+            cell_at(plan, method, epsilon, seed, changes)
+            for method, changes in ((RECIPE, {}), (SCRATCH, scratch), (NARROW, narrow))
+            for epsilon in levels(plan, method)
+        ]
+        found += [
+            cell_at(plan, SPLIT, epsilon, seed, {**scratch, "intermediaries.count": v})
+            for epsilon, v in splits.items()
+        ]
     plain = cell_at(plan, START, math.inf, plan.seeds[0], work=score_start, product=START_PRODUCT)
     return [replace(plain, columns={**plain.columns, "method": RECIPE, "epsilon_asked": 0.0}), *found]
 
@@ -188,8 +188,13 @@ def _methods(trained: Sequence[CellRun]) -> str:
     return table([runs for method in METHODS if (runs := select(trained, method=method))], columns)
 
 
-def _asked(trained: Sequence[CellRun]) -> list[float]:
-    return sorted({float(one.cell.columns["epsilon_asked"]) for one in trained})
+def _asked(one: CellRun) -> float:
+    return float(one.cell.columns["epsilon_asked"])
+
+
+def _by_level(trained: Sequence[CellRun], method: str) -> dict[float, list[CellRun]]:
+    """The runs of a method by the ε that was asked for, in ascending order."""
+    return dict(sorted(group_by(select(trained, method=method), _asked).items()))
 
 
 def _table(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> str:
@@ -200,8 +205,7 @@ def _table(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> str:
     if start is not None:
         untrained = f"{start:.3f} (the start, untrained)"
         rows.append(["0", "0", *(untrained if method == RECIPE else "–" for method in shown)])
-    for asked in _asked(trained):
-        here = select(trained, epsilon_asked=asked)
+    for asked, here in sorted(group_by(trained, _asked).items()):
         rows.append(
             [
                 f"{asked:g}" if asked < math.inf else "∞ (no noise)",
@@ -212,18 +216,13 @@ def _table(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> str:
     return markdown_table(header, rows)
 
 
-def _means(plan: Plan, trained: Sequence[CellRun], method: str) -> dict[float, float]:
-    """The headline metric by the ε that was asked for."""
-    runs = {asked: select(trained, method=method, epsilon_asked=asked) for asked in _asked(trained)}
-    return {asked: mean_test(own, plan.metrics[0]) for asked, own in runs.items() if own}
-
-
 def claims(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> list[Claim]:
     """Claims that training at an ε is better than no training, and that the recipe is best."""
-    found = []
+    found, metric = [], plan.metrics[0]
     levels: dict[float, dict[str, float]] = {}
     for method, words in METHODS.items():
-        means = {asked: value for asked, value in _means(plan, trained, method).items() if asked < math.inf}
+        runs = _by_level(trained, method)
+        means = {asked: mean_test(own, metric) for asked, own in runs.items() if asked < math.inf}
         if means and start is not None:
             gains = {f"ε = {asked:g}": value - start for asked, value in means.items()}
             found.append(everywhere(f"{words.name}: better than the start, untrained", gains))
@@ -239,34 +238,28 @@ def claims(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> list[
 
 
 def _picture(plan: Plan, start: float | None, trained: Sequence[CellRun]) -> Picture:
-    metric, several = plan.metrics[0], len(plan.seeds) > 1
-    finite = [asked for asked in _asked(trained) if asked < math.inf] or [1.0]
+    metric = plan.metrics[0]
+    finite = [asked for asked in group_by(trained, _asked) if asked < math.inf] or [1.0]
     places = {asked: math.log2(asked) for asked in finite}
     places |= {0.0: min(places.values()) - 1, math.inf: max(places.values()) + 1}
     lines = []
     for method, words in METHODS.items():
-        points = _means(plan, trained, method)
-        if not points:
+        runs = _by_level(trained, method)
+        if not runs:
             continue
         label = f"{words.name}: {distinct(select(trained, method=method), 'parameters')} parameters train"
-        inner = {places[asked]: value for asked, value in points.items() if asked < math.inf}
+        every = [(places[asked], value) for asked, value in points(runs, metric)]
         if method == RECIPE and start is not None:
-            points = {0.0: start, **points}
-        every = {places[asked]: value for asked, value in points.items()}
+            every.insert(0, (places[0.0], start))
+        inner = [(places[asked], mean_test(own, metric)) for asked, own in runs.items() if asked < math.inf]
         lines += [
-            Line(every.items(), f"{words.style[0]}:", words.colour),
-            Line(inner.items(), words.style, words.colour, label),
+            Line(every, f"{words.style[0]}:", words.colour),
+            Line(inner, words.style, words.colour, label),
         ]
-        if several:
-            each = [
-                (places[float(one.cell.columns["epsilon_asked"])], one.test(metric))
-                for one in select(trained, method=method)
-            ]
-            lines.append(Line(each, ".", words.colour, faint=True))
     names = {0.0: "0\nnothing trained", math.inf: "∞\nno noise"}
     panel = Panel(
         "ε of a hospital (less is more private)",
-        f"test {METRIC_NAMES[metric]} (higher is better{', a dot a seed' * several})",
+        score_label(plan),
         lines,
         [Level(start, "the start, untrained")] if start is not None else [],
         title="Every point of a column protects a hospital equally well",

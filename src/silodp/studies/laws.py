@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,11 +19,15 @@ MOST_OFF = 0.25
 """And where the best power is at most this far off: R² tolerates a wrong power, since v = 1 weighs most."""
 
 
+QuantityKey = Literal["xi", "phi", "lambda"]
+"""In metrics.jsonl."""
+
+
 @dataclass(frozen=True)
 class Quantity:
     """A quantity of Eq. 2, and its power of v by Eq. 3."""
 
-    key: Literal["xi", "phi", "lambda"]  # in metrics.jsonl
+    key: QuantityKey
     symbol: str
     meaning: str
     power: int
@@ -51,10 +55,9 @@ class Law:
     constant: float
     r2: float
 
-    def __call__(self, v: NDArray[Any]) -> NDArray[Any]:
-        """The law's values at v."""
-        values: NDArray[Any] = self.factor * v**self.power + self.constant
-        return values
+    def __call__(self, v: float) -> float:
+        """The law's value at v."""
+        return float(self.factor * v**self.power + self.constant)
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,7 @@ def free_power(v: Sequence[float], y: Sequence[float]) -> Law:
     return Law(line.factor, math.exp(line.constant), 0.0, line.r2)
 
 
-def fit(values: Mapping[tuple[str, str], Sequence[tuple[int, float]]], quantity: Quantity, how: str) -> Fits:
-    points = values.get((how, quantity.key), [])
+def fit(points: Sequence[tuple[int, float]], quantity: Quantity, how: str) -> Fits:
     v, y = [point[0] for point in points], [point[1] for point in points]
     power = quantity.power
     return Fits(quantity, how, fixed_power(v, y, power), fixed_power(v, y, power, True), free_power(v, y))

@@ -20,7 +20,10 @@ from silodp.studies.columns import (
     METRIC_NAMES,
     defined_mean,
     epsilon,
+    group_by,
     mean_test,
+    points,
+    score_label,
     select,
     signed,
     spread_test,
@@ -84,7 +87,7 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
         Runs(z_h, name, v, runs)
         for z_h in (0.0, *plan.noise)
         for name in METHODS.values()
-        for v, runs in _by_count(select(found, z_hospital=z_h, method=name)).items()
+        for v, runs in sorted(group_by(select(found, z_hospital=z_h, method=name), _count).items())
     ]
     return Results(
         "Every method at the same ε of a hospital",
@@ -119,9 +122,8 @@ class Runs:
         return f"{mean(ends):.{digits}g}" if self.z_h else "–"
 
 
-def _by_count(runs: Sequence[CellRun]) -> dict[int, list[CellRun]]:
-    counts = sorted({one.summary["intermediaries"] for one in runs})
-    return {v: [one for one in runs if one.summary["intermediaries"] == v] for v in counts}
+def _count(one: CellRun) -> int:
+    return one.summary["intermediaries"]
 
 
 def _table(plan: Plan, rows: Sequence[Runs]) -> str:
@@ -186,13 +188,13 @@ def _picture(plan: Plan, rows: Sequence[Runs]) -> Picture:
         here = [row for row in rows if row.z_h == z_h]
         lines = []
         for optimizer, (colour, style) in _LINES.items():
-            means = {row.v: mean_test(row.runs, metric) for row in here if row.method == METHODS[optimizer]}
-            lines.append(Line(means.items(), style, colour, METHODS[optimizer]))
+            runs = {float(row.v): row.runs for row in here if row.method == METHODS[optimizer]}
+            lines.append(Line(points(runs, metric), style, colour, METHODS[optimizer]))
         spent = epsilon([one for row in here for one in row.runs], "hospital")
         panels.append(
             Panel(
                 "v, intermediaries a hospital (1 = not split)",
-                "" if panels else f"test {METRIC_NAMES[metric]} (higher is better)",
+                "" if panels else score_label(plan),
                 lines,
                 [Level(mean_test(row.runs, metric), "DP-FedAvg without privacy") for row in plain],
                 title=f"ε of a hospital = {spent}  (z/v = {z_h:g})",

@@ -49,12 +49,20 @@ def write_study(study: Study, out: Path, plan: Plan, found: Sequence[CellRun]) -
     for name, rows in ({"results.csv": run_rows(results.runs)} | dict(results.tables)).items():
         if rows:
             write_csv(out / name, rows)
-    text = [*results.parts, *([claims_table(results.claims)] if results.claims else []), *results.notes]
+    text = [f"# {results.title}"]
     if results.runs:
-        text = [setting(plan, results), *text, caution(plan, results.runs)]
-    else:
-        text = [*_note_on_part(plan), *text]
-    write_atomically(out / "table.md", ("\n\n".join([f"# {results.title}", *text]) + "\n").encode())
+        text.append(setting(plan, results))
+    if plan.only:
+        text.append(f"This is a part of the study: only the runs with «{plan.only}» in their names (--only).")
+    if plan.command:
+        text.append(f"```sh\n{plan.command}\n```")
+    text += results.parts
+    if results.claims:
+        text.append(claims_table(results.claims))
+    text += results.notes
+    if results.runs:
+        text.append(caution(plan, results.runs))
+    write_atomically(out / "table.md", ("\n\n".join(text) + "\n").encode())
     for name, picture in results.pictures.items():
         write_picture(out, name, picture)
 
@@ -116,21 +124,11 @@ def setting(plan: Plan, results: Results) -> str:
         f"{distinct(found, 'rounds')}; local {local.optimizer} at {local.learning_rate:g}, batches of "
         f"{local.batch_size}, {local.epochs:g} epoch a round"
     )
-    lines = [
+    return (
         f"{cohort['cohort']}, {cohort['images']:,} images{dealt}; {results.training or usual}; "
         f"seed{'s' * (len(plan.seeds) > 1)} {seeds}; {'; '.join(devices)}; PyTorch {first['torch']}; "
-        f"silodp {', '.join(versions)}.",
-    ]
-    lines += _note_on_part(plan)
-    if plan.command:
-        lines += ["", f"```sh\n{plan.command}\n```"]
-    return "\n".join(lines)
-
-
-def _note_on_part(plan: Plan) -> list[str]:
-    """A note where --only left cells out."""
-    text = f"This is a part of the study: only the runs with «{plan.only}» in their names (--only)."
-    return [text] if plan.only else []
+        f"silodp {', '.join(versions)}."
+    )
 
 
 def caution(plan: Plan, found: Sequence[CellRun]) -> str:

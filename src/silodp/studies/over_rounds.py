@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from silodp.errors import InputError
+from silodp.intermediary import closed_form
 from silodp.studies.claims import Claim
 from silodp.studies.columns import PAIRED, Columns, Pair, pairs, table
 from silodp.studies.paper import printed
@@ -44,6 +45,12 @@ def require_diagnostics(plan: Plan, name: str) -> None:
 def hospitals_a_round(one: CellRun) -> float:
     """The paper's N: hospitals in a round."""
     return one.cell.experiment.participation.expected_hospitals(one.summary["members"])
+
+
+def expected_v(one: CellRun) -> float:
+    """v* = √(z√d/N), at which the adaptive rule settles if C is the median norm."""
+    z = one.cell.experiment.privacy.noise_multiplier
+    return closed_form(z, one.summary["parameters"], hospitals_a_round(one))
 
 
 def round_rows(found: Sequence[CellRun], *measured: Literal["lambda", "cosine_std"]) -> list[dict[str, Any]]:

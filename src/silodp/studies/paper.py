@@ -17,6 +17,9 @@ METHODS = {
 }
 """Server optimizers under the paper's names."""
 
+METRICS: dict[Task, tuple[str, str]] = {"prostate": ("dice", "iou"), "ich": ("auc", "accuracy")}
+"""The two metrics that the paper prints, the headline first."""
+
 SITES = (457, 285, 333, 290, 467, 976)
 """Training slices of the paper's six prostate sites, by the authors' lists."""
 
@@ -28,33 +31,37 @@ def printed() -> dict[str, Any]:
     return content
 
 
+def hospitals(task: Task) -> int:
+    """How many the paper has."""
+    count: int = printed()["table1"][task]["hospitals"]
+    return count
+
+
 def noise_multipliers(task: Task) -> tuple[float, ...]:
     """z of the task's columns in table 1."""
     return tuple(printed()["table1"][task]["noise"])
 
 
-def table1(task: Task, optimizer: str, z: float, split: bool) -> tuple[float, ...] | None:
-    """Mean and std of the first metric, then of the second, as fractions; None where nothing is printed."""
-    rows = printed()["table1"][task]["rows"]
-    row = rows[METHODS[optimizer] + ("+intermediary" if split and z else "")]
-    return _fractions(row.get(_column(z)))
+def table1(task: Task, optimizer: str, z: float, split: bool) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of each metric, as fractions."""
+    row = printed()["table1"][task]["rows"][METHODS[optimizer] + "+intermediary" * split]
+    mean, std, second_mean, second_std = (number / 100 for number in row[_column(z)])
+    first, second = METRICS[task]
+    return {first: (mean, std), second: (second_mean, second_std)}
 
 
-def appendix(table: str, row: str, z: float) -> tuple[float, ...] | None:
-    """Dice and IoU as fractions of a row of an appendix table; None where nothing is printed."""
-    return _fractions(printed()["appendix"][table].get(row, {}).get(_column(z)))
+def appendix(table: str, row: str, z: float) -> dict[str, float]:
+    """Dice and IoU of a row of an appendix table, as fractions."""
+    dice, iou = printed()["appendix"][table][row][_column(z)]
+    return {"dice": dice / 100, "iou": iou / 100}
 
 
-def inversion_ssim(z: float, split: bool) -> float | None:
-    """Mean SSIM of reconstructed images; None where nothing is printed."""
+def inversion_ssim(z: float, split: bool) -> float:
+    """Mean SSIM of reconstructed images."""
     row = printed()["appendix"]["gradient_inversion_ssim"]["DP-FedAvg" + "+intermediary" * split]
-    value: float | None = row.get(_column(z))
+    value: float = row[_column(z)]
     return value
 
 
 def _column(z: float) -> str:
     return f"{z:.1f}" if z else "none"
-
-
-def _fractions(cell: list[float] | None) -> tuple[float, ...] | None:
-    return tuple(number / 100 for number in cell) if cell else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.files import write_atomically
+from silodp.studies.columns import defined_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,13 +27,12 @@ DPI = 150  # of the png
 
 @dataclass(frozen=True)
 class Line:
-    """Points, a line through them, or both.
+    """Points, a line through them, or both; where several have the same x, their mean and a dot for each.
 
     Attributes:
         style: marker and dashes, such as "o--".
         label: in the legend; empty: not in the legend.
         hollow: unfilled markers, for the paper's figures.
-        faint: drawn in the background, for single seeds beside their mean.
     """
 
     points: Collection[tuple[float, float]]
@@ -40,7 +40,6 @@ class Line:
     colour: str
     label: str = ""
     hollow: bool = False
-    faint: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """Panels side by side.
+    """Panels side by side, with one y axis unless they have different labels on it.
 
     Attributes:
         size: width and height in inches.
@@ -105,7 +104,6 @@ class Picture:
     title: str = ""
     legends: int = 3
     note: str = ""
-    same_y: bool = field(default=True, kw_only=True)
 
 
 def write_picture(out: Path, name: str, picture: Picture) -> None:
@@ -129,7 +127,8 @@ def draw(picture: Picture) -> Figure:
         figure.suptitle(picture.title, fontsize="medium")
     if picture.note:
         figure.supxlabel(picture.note, fontsize="small")
-    places = figure.subplots(1, len(picture.panels), sharey=picture.same_y, squeeze=False)[0]
+    labels = {panel.y_label for panel in picture.panels} - {""}
+    places = figure.subplots(1, len(picture.panels), sharey=len(labels) == 1, squeeze=False)[0]
     handles: dict[str, Any] = {}
     for axes, panel in zip(places, picture.panels, strict=True):
         _fill(axes, panel)
@@ -149,12 +148,15 @@ def _fill(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for line in panel.lines:
-        x, y = [x for x, _ in line.points], [y for _, y in line.points]
-        alpha, size = (0.4, 4) if line.faint else (1, 6)
+        values: dict[float, list[float]] = {}
+        for x, y in line.points:
+            values.setdefault(x, []).append(y)
         axes.plot(
-            x, y, line.style, color=line.colour, label=line.label, alpha=alpha, markersize=size,
-            linewidth=1.3, markerfacecolor="none" if line.hollow else line.colour,
+            list(values), [defined_mean(own) for own in values.values()], line.style, color=line.colour,
+            label=line.label, linewidth=1.3, markerfacecolor="none" if line.hollow else line.colour,
         )  # fmt: skip
+        if len(values) < len(line.points):
+            axes.plot(*zip(*line.points, strict=True), "o", color=line.colour, alpha=0.4, markersize=3)
     for level in panel.levels:
         axes.axhline(level.y, color=level.colour, linewidth=1, linestyle=level.dashes, label=level.label)
     for box in panel.boxes:

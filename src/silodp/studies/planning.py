@@ -3,48 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment, cohort_at
-from silodp.studies.paper import SITES, Task
-from silodp.studies.study import Base, Plan, Scale
+from silodp.studies.paper import SITES, Task, hospitals
+from silodp.studies.study import Base, Plan, Scale, value_of
 
 if TYPE_CHECKING:
     from silodp.cohorts.catalogue import OnRead
 
 # As in the authors' program; ε does not cover these two rules, which every table says.
-_AS_THE_AUTHORS = {"intermediaries.rule": "adaptive", "clipping.rule": "median", "model.norm": "batch"}
+_AUTHORS = {"intermediaries.rule": "adaptive", "clipping.rule": "median", "model.norm": "batch"}
 # For the small scales, tuned with the authors' BatchNorm; the presets have GroupNorm and other rates.
-_MRI_RATE = {"local.learning_rate": 1.5e-2}
-_CT_RATE = {"local.learning_rate": 3e-3, "privacy.noise_multiplier": 1.0}
-_CT_NETWORK = {"model.features": 16, "model.growth": 12, "model.blocks": [3, 4, 4]}
+_MRI = {**_AUTHORS, "local.learning_rate": 1.5e-2}
+_CT = {**_AUTHORS, "local.learning_rate": 3e-3, "privacy.noise_multiplier": 1.0}
 
-_BASES: dict[tuple[Task, Scale], Base] = {
-    ("prostate", "smoke"): Base(
-        "demo",
-        {
-            "rounds": 2, "cohort.slices": 48, "cohort.image_size": 32, "model.features": 4, "model.levels": 2,
-            "local.batch_size": 4, **_MRI_RATE,
-        },
-    ),
-    ("prostate", "small"): Base("demo", {"checkpoint_every": 12, **_MRI_RATE}),
-    ("prostate", "paper"): Base("prostate-paper"),
-    ("ich", "smoke"): Base(
-        "ich-small",
-        {
-            "rounds": 2, "cohort.hospitals": 12, "cohort.slices": 72, "cohort.image_size": 32,
+_BASES: dict[Task, dict[Scale, Base]] = {
+    "prostate": {
+        "smoke": Base("demo", {
+            **_MRI, "rounds": 2, "cohort.slices": 48, "cohort.image_size": 32, "model.features": 4,
+            "model.levels": 2, "local.batch_size": 4,
+        }),
+        "small": Base("demo", {**_MRI, "checkpoint_every": 12}),
+        "paper": Base("prostate-paper", _AUTHORS),
+    },
+    "ich": {
+        "smoke": Base("ich-small", {
+            **_CT, "rounds": 2, "cohort.hospitals": 12, "cohort.slices": 72, "cohort.image_size": 32,
             "cohort.channels": 1, "model.features": 4, "model.growth": 2, "model.blocks": [1, 1],
-            "local.batch_size": 4, "local.augmentation": "none", **_CT_RATE,
-        },
-    ),
-    ("ich", "small"): Base(
-        "ich-small",
-        {"checkpoint_every": 10, "cohort.slices": 800, "cohort.image_size": 48, **_CT_RATE, **_CT_NETWORK},
-    ),
-    ("ich", "paper"): Base("ich-paper"),
+            "local.batch_size": 4, "local.augmentation": "none",
+        }),
+        "small": Base("ich-small", {
+            **_CT, "checkpoint_every": 10, "cohort.slices": 800, "cohort.image_size": 48,
+            "model.features": 16, "model.growth": 12, "model.blocks": [3, 4, 4],
+        }),
+        "paper": Base("ich-paper", _AUTHORS),
+    },
 }  # fmt: skip
 
 
@@ -79,8 +75,8 @@ def make_plan(
         raise InputError(f"--seeds {seeds}: at least one")
     typed = [change.partition("=")[0].strip() for change in changes]
     _refuse_cells_own(typed, settable)
-    origin = bases[scale] if bases is not None else _BASES[task, scale]
-    base = Experiment.load(origin.preset, {**(_AS_THE_AUTHORS if bases is None else {}), **origin.own})
+    origin = (bases or _BASES[task])[scale]
+    base = Experiment.load(origin.preset, origin.own)
     tree = base.model_dump(exclude_none=True, exclude_unset=True)  # so that defaults follow the changes
     asked: dict[str, Any] = {}
     if cohort is not None:
@@ -94,7 +90,7 @@ def make_plan(
     if base.cohort.files is not None:
         base = base.change(cohort__path=str(Path(base.cohort.files).expanduser().absolute()))
         data = _content(base, on_read)
-    asked |= {key: reduce(getattr, key.split("."), base) for key in [*asked, *typed]}
+    asked |= {key: value_of(base, key) for key in [*asked, *typed]}
     count = seeds or (3 if scale == "paper" else 1)
     return Plan(task, scale, base, tuple(range(first_seed, first_seed + count)), command, asked, data)
 
@@ -133,7 +129,7 @@ def _files(task: Task, given: Mapping[str, Any], on_read: OnRead | None) -> dict
     chosen: dict[str, Any] = {"kind": settings.kind, "path": given["path"]}
     if not any(row.hospital is not None for row in store.rows):
         dealt = {"partition": "sizes", "sizes": SITES} if task == "prostate" else {"partition": "equal"}
-        chosen |= {"hospitals": len(SITES) if task == "prostate" else 20, **dealt}
+        chosen |= {"hospitals": hospitals(task), **dealt}
     return chosen
 
 

@@ -17,7 +17,7 @@ from silodp.errors import InputError
 from silodp.files import private_folder, private_open, write_json
 from silodp.runs.schema import read_as
 from silodp.studies.output import write_study
-from silodp.studies.study import Cell, CellRun, Plan, Study
+from silodp.studies.study import Cell, CellRun, Plan, Study, value_of
 from silodp.studies.workers import worker_pool
 
 OnCell = Callable[[str, int, int], None]
@@ -90,16 +90,8 @@ def default_jobs(plan: Plan, device: str) -> int:
 def _refuse_ignored(study: Study, plan: Plan, cells: Sequence[Cell]) -> None:
     """Refuses a change that every cell overrides."""
     for key, value in plan.changes.items():
-        if all(_setting(cell, key) != value for cell in cells):
+        if all(value_of(cell.experiment, key) != value for cell in cells):
             raise InputError(f"--set {key}: {study.name} has its own in every run; leave it out")
-
-
-def _setting(cell: Cell, key: str) -> object:
-    """The value of a setting in a cell; None where its rules have no such setting."""
-    value: object = cell.experiment
-    for name in key.split("."):
-        value = getattr(value, name, None)
-    return value
 
 
 def _register(folder: Path, plan: Plan, cells: Sequence[Cell], resume: bool) -> None:
@@ -130,13 +122,14 @@ def _run_cells(
     found: Sequence[CellRun], jobs: int, device: str, on_cell: OnCell | None, errors: Path
 ) -> None:
     """Runs every cell whose product does not exist; one that fails does not stop the others."""
-    waiting = {one.folder: one for one in found if not (one.folder / one.cell.product).exists()}
-    done, total = len({one.folder for one in found}) - len(waiting), len({one.folder for one in found})
+    each = {one.folder: one for one in found}  # two cells may have one run
+    waiting = [one for one in each.values() if not (one.folder / one.cell.product).exists()]
+    done, total = len(each) - len(waiting), len(each)
     errors.unlink(missing_ok=True)
     if on_cell is not None:
         on_cell("cells", done, total)
     failed: dict[str, list[str]] = {}  # cells by error message
-    with closing(_run_pending(list(waiting.values()), jobs, device)) as work:
+    with closing(_run_pending(waiting, jobs, device)) as work:
         for one, error in work:
             if error is not None:
                 failed.setdefault(_reason(one, error, errors), []).append(one.cell.experiment.name)

@@ -10,8 +10,8 @@ A small U-Net (group norm, since BatchNorm mixes images) with local SGD.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from silodp.errors import InputError
@@ -23,7 +23,7 @@ from silodp.studies.claims import Claim
 from silodp.studies.columns import Columns, between, epsilon, select, spread_test, table
 from silodp.studies.output import Results, run_rows
 from silodp.studies.pictures import BLUE, GREEN, Line, Panel, Picture
-from silodp.studies.study import Cell, CellRun, Plan, Scale, Study, Work, train_or_resume
+from silodp.studies.study import Base, Cell, CellRun, Plan, Scale, Study, Work, train_or_resume
 
 if TYPE_CHECKING:
     from silodp.studies.drift import Drift
@@ -37,33 +37,6 @@ NEAR = 0.1
 """An exponent this close to ½ counts as √t."""
 
 
-@dataclass(frozen=True)
-class _Size:
-    """How much is run.
-
-    Attributes:
-        settings: of every run, besides those of all scales.
-        local_steps: steps over which the drift of DP-SGD is followed.
-        repetitions: of that, with other noise.
-    """
-
-    settings: Mapping[str, Any]
-    local_steps: int
-    repetitions: int
-
-
-_SMALL = {"cohort.slices": 240, "rounds": 20, "local.batch_size": 8}
-_SIZES: dict[Scale, _Size] = {
-    "smoke": _Size(
-        {
-            "cohort.slices": 60, "cohort.image_size": 32, "model.features": 4, "rounds": 3,
-            "local.batch_size": 4,
-        }, 6, 2,
-    ),
-    "small": _Size({**_SMALL, "cohort.image_size": 32, "model.features": 4}, 80, 4),
-    "paper": _Size({**_SMALL, "cohort.image_size": 128, "model.features": 32}, 80, 4),
-}  # fmt: skip
-
 # C = 1 = η·c·steps, what 40 images in batches of 8 can reach in an epoch; section 2.3 has C = O(Tc).
 _SHARED = {
     "checkpoint_every": 1,  # the models of the rounds are taken from there
@@ -72,52 +45,54 @@ _SHARED = {
     "local.optimizer": "sgd",
     "local.momentum": 0.0,
     "local.learning_rate": 1.0,
-    "privacy.sample_clip_bound": 0.2,
+    "clipping.rule": "fixed",
+    "clipping.bound": 1.0,
 }
-_OF_IMAGES = ("privacy.sample_clip_bound", "privacy.image_delta")  # where noise is for images
+_LARGER = {**_SHARED, "cohort.slices": 240, "rounds": 20, "local.batch_size": 8}
+BASES: dict[Scale, Base] = {
+    "smoke": Base("demo", {
+        **_SHARED, "cohort.slices": 60, "cohort.image_size": 32, "model.features": 4, "model.levels": 2,
+        "rounds": 3, "local.batch_size": 4,
+    }),
+    "small": Base("demo", {**_LARGER, "cohort.image_size": 32, "model.features": 4}),
+    "paper": Base("prostate-paper", {**_LARGER, "cohort.image_size": 128, "model.features": 32}),
+}  # fmt: skip
+_DRIFT: dict[Scale, tuple[int, int]] = {"smoke": (6, 2), "small": (80, 4), "paper": (80, 4)}
+"""Steps over which the drift of DP-SGD is followed, and how often, with other noise."""
 
 
 def cells(plan: Plan) -> list[Cell]:
     """Four runs a seed, on the same data, model, start and batches; then DP-SGD in one hospital."""
     from silodp.studies.drift import FollowDrift, train_keeping_models
 
-    z, size = plan.base.privacy.noise_multiplier, _SIZES[plan.scale]
+    z = plan.base.privacy.noise_multiplier
     if not z:
         raise InputError("privacy.noise_multiplier = 0: this study is about noise; give a number above 0")
-    asked = {key: value for key, value in plan.changes.items() if not key.startswith(_OWN)}
-    shared = {**_SHARED, **size.settings, **asked}
-    bound = {"clipping.bound": shared.pop("clipping.bound", 1.0)}
-    clipped = {"clipping.rule": "fixed", **bound}
-    of_images = {key: shared.pop(key) for key in _OF_IMAGES if key in shared}
-    at_images = {"clipping.rule": "none", "privacy.level": "sample", **of_images}
+    if plan.base.rounds < 2:
+        raise InputError("rounds = 1: this study follows drift over rounds; set rounds=2 or more")
+    plain = {"clipping.rule": "none", "checkpoint_every": 1}
+    clipped = plain | {"clipping.rule": "fixed", "clipping.bound": plan.base.clipping.first_bound()}
+    at_images = plain | {"privacy.level": "sample", "privacy.sample_clip_bound": 0.2}
     kinds: list[tuple[str, float, dict[str, Any], Work]] = [
-        (PLAIN, 0.0, {"clipping.rule": "none"}, train_or_resume),
+        (PLAIN, 0.0, plain, train_or_resume),
         (CLIENT, z, clipped, train_keeping_models),
         (CLIPPED, 0.0, clipped, train_keeping_models),
         (SAMPLE, z, at_images, train_or_resume),
     ]
     runs = [
-        plan.cell(noise, False, seed, variant=variant, changes=shared | changes, work=work)
+        plan.cell(noise, False, seed, variant=variant, changes=changes, work=work)
         for seed in plan.seeds
         for variant, noise, changes, work in kinds
     ]
-    if runs[0].experiment.rounds < 2:
-        raise InputError("rounds = 1: this study follows drift over rounds; set rounds=2 or more")
+    steps, repetitions = _DRIFT[plan.scale]
     drifts = [
         plan.cell(
-            z, False, plan.seeds[0], variant=f"{LOCAL}-{number}", changes=shared | at_images,
-            work=FollowDrift(size.local_steps, number), product="drift.json",
+            z, False, plan.seeds[0], variant=f"{LOCAL}-{number}", changes=at_images,
+            work=FollowDrift(steps, number), product="drift.json",
         )
-        for number in range(1, size.repetitions + 1)
+        for number in range(1, repetitions + 1)
     ]  # fmt: skip
     return runs + [replace(cell, columns={**cell.columns, "variant": LOCAL}) for cell in drifts]
-
-
-_OWN = (
-    "seed", "server.", "privacy.noise_multiplier", "privacy.level", "clipping.rule", "intermediaries.",
-    "checkpoint_every",
-)  # fmt: skip
-"""Settings that differ between cells, or that all cells need: the user cannot set them."""
 
 
 def results(plan: Plan, found: Sequence[CellRun]) -> Results:
@@ -239,19 +214,12 @@ def _picture(z: float, drifts: Sequence[Drift]) -> Picture:
     for drift in drifts:
         (title, law), count = _TITLES[drift.level], len(drift.repetitions)
         name = f"measured drift, {count} run{'s' * (count > 1)}: fitted ∝ t^{drift.exponent:.2f}"
-        lines = [Line([*enumerate(drift.law, 1)], "-", "black", f"accumulated noise: {law} ∝ t^0.50")]
-        lines += [
-            Line([*enumerate(path, 1)], "o", BLUE, "" if number else name, faint=True)
-            for number, path in enumerate(drift.repetitions)
+        learnt = "distance of training without noise from its start"
+        lines = [
+            Line([*enumerate(drift.law, 1)], "-", "black", f"accumulated noise: {law} ∝ t^0.50"),
+            Line([point for path in drift.repetitions for point in enumerate(path, 1)], "o", BLUE, name),
+            Line([*enumerate(drift.learnt, 1)], "--", GREEN, learnt),
         ]
-        lines.append(
-            Line(
-                [*enumerate(drift.learnt, 1)],
-                "--",
-                GREEN,
-                "distance of training without noise from its start",
-            )
-        )
         label = "distance between two models (L2 norm)"
         panels.append(Panel(f"{drift.over} t", label, lines, title=title, y_range=None, log="xy"))
     return Picture(
@@ -265,5 +233,5 @@ def _picture(z: float, drifts: Sequence[Drift]) -> Picture:
 
 SAMPLE_VS_CLIENT = Study(
     "sample-vs-client", "Section 2.3: sample-level beside client-level DP", "prostate", cells, results,
-    runs=8, settable=("privacy.noise_multiplier",),
+    runs=8, settable=("privacy.noise_multiplier",), bases=BASES,
 )  # fmt: skip

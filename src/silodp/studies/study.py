@@ -23,7 +23,7 @@ from silodp.runs.schema import (
     or_nan,
     read_as,
 )
-from silodp.studies.paper import METHODS, Task, noise_multipliers
+from silodp.studies.paper import METHODS, METRICS, Task, noise_multipliers
 
 if TYPE_CHECKING:
     from silodp.cohorts import HospitalData
@@ -147,7 +147,12 @@ class Plan:
     @property
     def metrics(self) -> tuple[str, str]:
         """The two metrics that the paper prints, the headline first."""
-        return ("dice", "iou") if self.task == "prostate" else ("auc", "accuracy")
+        return METRICS[self.task]
+
+    @property
+    def ways(self) -> list[tuple[float, bool]]:
+        """z and whether hospitals are split: without privacy, then at each z without and with."""
+        return [(0.0, False), *((z, split) for z in self.noise for split in (False, True))]
 
     @property
     def _hospitals(self) -> tuple[HospitalData, ...]:
@@ -198,34 +203,36 @@ class Plan:
             changes: settings, such as {"rounds": 300}.
             other: further fields of `Cell`.
         """
-        settings: dict[str, Any] = {
-            "server.optimizer": optimizer,
-            "privacy.noise_multiplier": z,
-            "seed": seed,
-        }
+        settings: dict[str, Any] = {"server.optimizer": optimizer, "privacy.noise_multiplier": z}
         if "server.learning_rate" not in self.changes:
             settings |= _server_rates(self.task, optimizer, bool(z))
         if not z:
             settings |= {"clipping.rule": "none"}
         if not (z and split):
             settings |= {"intermediaries.rule": "fixed", "intermediaries.count": 1}
-        words = (
-            optimizer,
-            f"z{z:g}" if z else "no-privacy",
-            "split" * (split and z > 0),
-            variant,
-            f"seed{seed}",
-        )
-        settings |= {"name": "-".join(filter(None, words)), **(changes or {})}
-        columns: dict[str, str | int | float] = {
+        words = [optimizer, f"z{z:g}" if z else "no-privacy", "split" * (split and z > 0), variant]
+        columns = {
             "method": METHODS[optimizer],
             "z": z,
             "intermediaries": "with" if split and z else "without",
             "variant": variant,
-            "seed": seed,
         }
-        experiment = Experiment.build(self.base.model_dump(exclude_none=True), settings)
-        return Cell(experiment, columns, data=self.data, **other)
+        return self.named_cell(words, columns, seed, {**settings, **(changes or {})}, **other)
+
+    def named_cell(
+        self,
+        words: Sequence[str],
+        columns: Mapping[str, Any],
+        seed: int,
+        settings: Mapping[str, Any],
+        **other: Any,
+    ) -> Cell:
+        """The cell with these settings and this seed, named by these words."""
+        # Only what was set, so that defaults follow the settings.
+        tree = self.base.model_dump(exclude_none=True, exclude_unset=True)
+        name = "-".join(filter(None, [*words, f"seed{seed}"]))
+        experiment = Experiment.build(tree, {**settings, "seed": seed, "name": name})
+        return Cell(experiment, {**columns, "seed": seed}, data=self.data, **other)
 
 
 @dataclass(frozen=True)
@@ -264,6 +271,14 @@ class Study:
     runs: int = 0
     settable: tuple[str, ...] = ()
     bases: Mapping[Scale, Base] | None = None
+
+
+def value_of(experiment: Experiment, key: str) -> object:
+    """A setting, such as "local.epochs"; None where the chosen rules have no such setting."""
+    value: object = experiment
+    for name in key.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def _server_rates(task: Task, optimizer: str, private: bool) -> dict[str, float]:

@@ -72,11 +72,9 @@ def cell_at(
         settings |= _NO_NOISE
     else:
         settings |= {"budget.epsilon": epsilon, "budget.unit": "hospital", "budget.sets_noise": True}
-    words = (method, f"eps{epsilon:g}" if epsilon < math.inf else "no-privacy", variant, f"seed{seed}")
-    settings |= {"seed": seed, "name": "-".join(filter(None, words))}
-    columns: dict[str, str | int | float] = {"method": method, "epsilon_asked": epsilon, "seed": seed}
-    tree = plan.base.model_dump(exclude_none=True, exclude_unset=True)
-    return Cell(Experiment.build(tree, settings), columns, data=plan.data, **other)
+    words = [method, f"eps{epsilon:g}" if epsilon < math.inf else "no-privacy", variant]
+    columns = {"method": method, "epsilon_asked": epsilon}
+    return plan.named_cell(words, columns, seed, settings, **other)
 
 
 def same_generator(plan: Plan) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from silodp.studies.columns import (
     defined_mean,
     distinct,
     epsilon,
+    group_by,
     select,
     show,
     signed,
@@ -56,28 +56,9 @@ LINES = {
 }
 """Description, colour and style of each model; distinguishable without colours, too."""
 
-
-@dataclass(frozen=True)
-class HospitalScores:
-    """The headline metric of each model on one hospital's test images; NaN where undefined.
-
-    Attributes:
-        members: number of hospitals that trained.
-    """
-
-    members: int
-    seed: int
-    hospital: str
-    training_images: int
-    test_images: int
-    alone: float
-    released: float
-    personal: float
-    federated: float
-
-    def score(self, model: str) -> float:
-        value: float = getattr(self, model)
-        return value
+Home = dict[str, Any]
+"""A row of hospitals.csv: a hospital of a run, its images, and the headline metric of each model on its own
+test images; NaN where that is undefined."""
 
 
 def tuning_of(plan: Plan) -> Tuning:
@@ -151,7 +132,7 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
         claims(plan, homes),
         [*note_on_few_hospitals(plan), *same_generator(plan)],
         {"worth-it": _picture(plan, homes)},
-        {"hospitals.csv": [asdict(one) for one in homes]},
+        {"hospitals.csv": homes},
         training=(
             f"{plan.base.model.kind}, all runs from the start {plan.base.model.start}; rounds "
             f"{distinct(found, 'rounds')}; local {local.optimizer} at {local.learning_rate:g}, batches of "
@@ -160,45 +141,42 @@ def results(plan: Plan, found: Sequence[CellRun]) -> Results:
     )
 
 
-def _scores(plan: Plan, one: CellRun, federated: Sequence[CellRun]) -> list[HospitalScores]:
-    """Scores of the hospitals of a run, with those of the same federation without privacy."""
-    metric, members, seed = plan.metrics[0], one.summary["members"], int(one.cell.columns["seed"])
+def _scores(plan: Plan, one: CellRun, federated: Sequence[CellRun]) -> list[Home]:
+    """The hospitals of a run, with the scores of the same federation without privacy."""
+    metric, members, seed = plan.metrics[0], one.summary["members"], one.cell.columns["seed"]
     alike = [other for other in select(federated, seed=seed) if other.summary["members"] == members]
     open_ = alike[0].summary["test"]["last"]["hospitals"] if alike else {}
     file = read_product(PersonalFile, one.folder / one.cell.product)
     return [
-        HospitalScores(
-            members=members,
-            seed=seed,
-            hospital=name,
-            training_images=one.training_images[name],
-            test_images=one.summary["test"]["last"]["tried"][name]["images"],
-            alone=or_nan(scores["alone"][metric]),
-            released=or_nan(scores["released"][metric]),
-            personal=or_nan(scores["personal"][metric]),
-            federated=or_nan(open_[name][metric]) if name in open_ else math.nan,
-        )
+        {
+            "members": members,
+            "seed": seed,
+            "hospital": name,
+            "training_images": one.training_images[name],
+            "test_images": one.summary["test"]["last"]["tried"][name]["images"],
+            **{model: or_nan(scores[model][metric]) for model in ("alone", "released", "personal")},
+            "federated": or_nan(open_[name][metric]) if name in open_ else math.nan,
+        }
         for name, scores in file["hospitals"].items()
     ]
 
 
-def _by_number(homes: Sequence[HospitalScores]) -> dict[int, list[HospitalScores]]:
-    numbers = sorted({home.members for home in homes})
-    return {number: [home for home in homes if home.members == number] for number in numbers}
+def _by_number(homes: Sequence[Home]) -> dict[int, list[Home]]:
+    return dict(sorted(group_by(homes, lambda home: int(home["members"])).items()))
 
 
-def _gains(homes: Iterable[HospitalScores], model: str = "personal") -> list[float]:
+def _gains(homes: Iterable[Home], model: str = "personal") -> list[float]:
     """Gains of a model over «alone», hospital by hospital, where both are defined."""
-    gains = [home.score(model) - home.alone for home in homes]
+    gains = [home[model] - home["alone"] for home in homes]
     return [gain for gain in gains if not math.isnan(gain)]
 
 
-def _table(plan: Plan, released: Sequence[CellRun], homes: Sequence[HospitalScores]) -> str:
+def _table(plan: Plan, released: Sequence[CellRun], homes: Sequence[Home]) -> str:
     by_number = _by_number(homes)
-    runs = {n: [one for one in released if one.summary["members"] == n] for n in by_number}
+    runs = group_by(released, lambda one: one.summary["members"])
 
     def mean_of(model: str) -> Callable[[int], str]:
-        return lambda n: show(defined_mean(home.score(model) for home in by_number[n]))
+        return lambda n: show(defined_mean(home[model] for home in by_number[n]))
 
     def hospitals_that_gain(n: int) -> str:
         gains = _gains(by_number[n])
@@ -208,8 +186,8 @@ def _table(plan: Plan, released: Sequence[CellRun], homes: Sequence[HospitalScor
         ("hospitals N", str),
         ("δ", lambda n: distinct(runs[n], "delta")),
         ("ε hospital", lambda n: epsilon(runs[n], "hospital")),
-        ("training images each", lambda n: f"{mean(home.training_images for home in by_number[n]):.0f}"),
-        ("test images each", lambda n: f"{mean(home.test_images for home in by_number[n]):.0f}"),
+        ("training images each", lambda n: f"{mean(home['training_images'] for home in by_number[n]):.0f}"),
+        ("test images each", lambda n: f"{mean(home['test_images'] for home in by_number[n]):.0f}"),
         *((f"{METRIC_NAMES[plan.metrics[0]]}: {model}", mean_of(model)) for model in LINES),
         ("released − alone", lambda n: signed(defined_mean(_gains(by_number[n], "released")))),
         ("personal − alone", lambda n: signed(defined_mean(_gains(by_number[n])))),
@@ -218,7 +196,7 @@ def _table(plan: Plan, released: Sequence[CellRun], homes: Sequence[HospitalScor
     return table(by_number, columns)
 
 
-def claims(plan: Plan, homes: Sequence[HospitalScores]) -> list[Claim]:
+def claims(plan: Plan, homes: Sequence[Home]) -> list[Claim]:
     """Claims that a hospital gains by taking part and fine-tuning, compared with fine-tuning the start."""
     metric, gains = METRIC_NAMES[plan.metrics[0]], _gains(homes)
     means = {f"N = {n}": defined_mean(_gains(own)) for n, own in _by_number(homes).items()}
@@ -249,18 +227,13 @@ def note_on_few_hospitals(plan: Plan) -> list[str]:
     return [f"This cohort has {most} hospitals, so no larger federation was trained; {way_out}."]
 
 
-def _picture(plan: Plan, homes: Sequence[HospitalScores]) -> Picture:
+def _picture(plan: Plan, homes: Sequence[Home]) -> Picture:
     metric, by_number = METRIC_NAMES[plan.metrics[0]], _by_number(homes)
     models = []
     for model, (name, colour, style) in LINES.items():
-        means = [(n, defined_mean(home.score(model) for home in own)) for n, own in by_number.items()]
+        means = [(n, defined_mean(home[model] for home in own)) for n, own in by_number.items()]
         models.append(Line(means, style, colour, name))
-    gains = {n: _gains(own) for n, own in by_number.items()}
-    each = [(n, gain) for n, own in gains.items() for gain in own]
-    differences = [
-        Line(each, "o", BLUE, faint=True),
-        Line([(n, defined_mean(own)) for n, own in gains.items()], "D", "black", "their mean", hollow=True),
-    ]
+    gains = [(n, gain) for n, own in by_number.items() for gain in _gains(own)]
     x, ticks = "hospitals that train, N", [*by_number]
     panels = [
         Panel(
@@ -272,13 +245,13 @@ def _picture(plan: Plan, homes: Sequence[HospitalScores]) -> Picture:
         Panel(
             x,
             f"{metric}: personal − alone\n(a dot a hospital; above 0: better)",
-            differences,
+            [Line(gains, "D", BLUE, "their mean", hollow=True)],
             [Level(0, "", "-")],
             ticks=ticks,
             y_range=None,
         ),
     ]
-    return Picture(panels, (10.5, 4.8), legends=2, same_y=False)
+    return Picture(panels, (10.5, 4.8), legends=2)
 
 
 _TITLE = f"Is federation at ε = {EPSILON:g} worth it for a hospital?"
