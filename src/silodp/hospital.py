@@ -58,9 +58,9 @@ class _TrainingLog:
 
     def diagnostics(self, norms: Tensor) -> Diagnostics:
         """Of the (v,) float64 norms before clipping, NaN or infinite where an intermediary is lost."""
-        lost = ~torch.isfinite(norms)
-        norms, sketches = norms.masked_fill(lost, 0.0), torch.cat(self.sketches)
-        sketches[lost] = 0.0
+        lost, sketches = ~torch.isfinite(norms), torch.cat(self.sketches)
+        if lost.any():
+            norms, sketches[lost] = norms.masked_fill(lost, 0.0), 0.0
         sketches *= norms.clamp(min=1e-30).reciprocal().float()[:, None]
         return Diagnostics(norms, sketches.half(), torch.cat(self.losses).nanmean())
 
