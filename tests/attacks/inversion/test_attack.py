@@ -23,6 +23,7 @@ from silodp.cohorts import load_cohort
 from silodp.local.parameters import FlatModel
 from silodp.privacy.gaussian import gaussian_epsilon
 from silodp.runs.build import build
+from silodp.runs.folder import read_experiment
 
 SMALL = {
     "segmentation": Experiment.load("demo", ["cohort.image_size=32", "cohort.slices=60", "model.features=1"]),
@@ -170,6 +171,38 @@ def test_a_run_is_attacked_at_its_last_model(trained: Path) -> None:
     assert last.scores["own network"].mismatch != first.scores["own network"].mismatch
     summary = json.loads((trained / "summary.json").read_text(encoding="utf-8"))
     assert last.intermediaries == summary["intermediaries"]
+
+
+VIEWS = {"control", "own network", "whole hospital", "DP-FedAvg", "own DP-FedAvg"}
+
+
+def test_a_run_is_attacked_in_every_view_by_its_own_settings(trained: Path) -> None:
+    settings = AttackSettings(images=1, search=Search(1, 2))
+    found = invert(read_experiment(trained), run=trained, settings=settings)
+    assert set(found.scores) == VIEWS | {"intermediaries", "own intermediaries"}
+
+
+def test_an_experiment_whose_budget_sets_the_noise() -> None:
+    tree = SMALL["segmentation"].model_dump(exclude_unset=True)
+    tree |= {
+        "privacy": {},
+        "intermediaries": {"rule": "fixed"},
+        "budget": {"epsilon": 8.0, "unit": "hospital", "sets_noise": True},
+    }
+    found = invert(Experiment.build(tree), settings=AttackSettings(images=1, search=Search(1, 2)))
+    assert set(found.scores) == VIEWS
+    assert 0 < found.scores["DP-FedAvg"].epsilon_hospital < 8  # of one round
+
+
+def test_what_does_not_train_is_not_read() -> None:
+    """Where all trains, this network's update gives away the input of a convolution; the head's does not."""
+    settings = AttackSettings(images=1, views=("own network",), search=Search(1, 2))
+    read = {
+        trainable: invert(SMALL["segmentation"].change(model__trainable=trainable), settings=settings)
+        for trainable in ("all", "head")
+    }
+    assert read["all"].scores["own network"].read
+    assert not read["head"].scores["own network"].read
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from silodp.attacks.inversion.search import Guess, Observed, Search, invert_upda
 from silodp.attacks.inversion.views import View, views_of
 from silodp.cohorts import Cohort, Examples, HospitalData, load_cohort
 from silodp.errors import InputError
-from silodp.experiment import Experiment, delta_by_rule
+from silodp.experiment import Experiment, ResolvedExperiment
 from silodp.local.parameters import FlatModel
 from silodp.local.splitting import cap, room
 from silodp.local.trainer import network_input
@@ -56,6 +56,8 @@ def invert(
             f"--images {settings.images}, --batch {settings.batch}: {victim.name} has {len(victim.train)} "
             "training images; attack at least one batch and at most all of them"
         )
+    if not isinstance(experiment, ResolvedExperiment):  # a budget may set the noise
+        experiment = experiment.resolve(len(cohort.hospitals), torch.get_num_threads())
     own = FlatModel(named_network(experiment, cohort, run), place)
     first = victim.train.images
     wanted = outputs(experiment, cohort)
@@ -64,8 +66,7 @@ def invert(
     easy = FlatModel(open_network(first.shape[1], size, wanted, masks, settings.seed), place)
     members = experiment.participation.training(cohort.hospitals)
     v = _last_count(run) if run else _intermediaries(experiment, len(own), members)
-    delta = experiment.privacy.delta or delta_by_rule(len(members))
-    views = views_of(experiment, easy, own, task, victim, v, delta)
+    views = views_of(experiment, easy, own, task, victim, v, experiment.delta)
     chosen = [view for view in views if not settings.views or view.name in settings.views]
     if missing := set(settings.views) - {view.name for view in views}:
         raise InputError(f"view {missing.pop()}: choose among {', '.join(view.name for view in views)}")
@@ -133,8 +134,9 @@ def _guesses(
         update, shape = view.update(batch), tuple(batch.images.shape)
         network.train()
         rng = generator(CPU, settings.seed, "attack", view.name, number)
-        gradients = {name: values.to(place) for name, values in view.model.named_tensors(-update).items()}
-        if reading := read_layer(network, gradients, shape, rng):
+        trained = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+        named = view.model.named_tensors(-update)  # where nothing trains, values in place of gradients
+        if reading := read_layer(network, {name: named[name].to(place) for name in trained}, shape, rng):
             found.append(_through(reading, network, others, settings.search, rng, step))
             continue
         known, masks = settings.labels == "known", batch.targets.ndim == 4

@@ -84,9 +84,14 @@ def batch_step(model: FlatModel, task: Task, batch: Examples) -> Tensor:
 
 def whole_hospital(experiment: Experiment, model: FlatModel, data: HospitalData, _: Examples) -> Tensor:
     """Δ of a hospital's real local training: all images, every step, its own optimizer."""
-    alone = experiment.change(
-        privacy={"noise_multiplier": 0.0}, clipping={"rule": "none"}, intermediaries={"rule": "fixed"},
-        participation={"rule": "all"}, cohort={"kind": "custom"}, model__kind="custom",
+    training = experiment.model_dump(include={"task", "seed", "threads", "executor", "local"})
+    alone = Experiment.build(
+        training | {
+            "model": {"kind": "custom", "trainable": experiment.model.trainable},
+            "cohort": {"kind": "custom", "classes": experiment.cohort.classes},
+            "privacy": {"noise_multiplier": 0.0}, "clipping": {"rule": "none"},
+            "intermediaries": {"rule": "fixed"},
+        }
     )  # fmt: skip
     parts = build(
         alone, cohort=Cohort("victim", (data,)), model=model.module, device=model.values.device.type
