@@ -78,7 +78,10 @@ def blocks(path: Path, hospitals: int = 2, each: int = 24) -> Path:
     return path
 
 
-def test_a_file_format_defined_by_a_user_is_checked_trained_on_and_prepared(tmp_path: Path) -> None:
+def test_a_file_format_defined_by_a_user_is_checked_trained_on_and_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = blocks(tmp_path / "data.blocks")
     done = CliRunner().invoke(app, ["data", "check", str(path), "--set", "turned=true", "--json"])
     assert done.exit_code == 0, done.output
@@ -96,8 +99,7 @@ def test_a_file_format_defined_by_a_user_is_checked_trained_on_and_prepared(tmp_
         "rounds=2",
         "intermediaries.rule=fixed",
     ]
-    experiment = Experiment.build({}, [*changes, f"cohort.cache={tmp_path / 'cache'}"])
-    result = train(experiment, out=tmp_path / "run", device="cpu")
+    result = train(Experiment.build({}, changes), out=tmp_path / "run", device="cpu")
     assert result.test["auc"] > 0.9  # a half of the image is 150 brighter
     again = Experiment.load(tmp_path / "run/experiment.toml")
     assert isinstance(again.cohort, Blocks)
