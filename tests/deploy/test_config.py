@@ -107,7 +107,9 @@ def test_a_bad_site_is_one_sentence(text: str, says: str, tmp_path: Path) -> Non
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"site\.toml: there is no such file; give a folder that `silodp"):
+    with pytest.raises(
+        InputError, match=r"site\.toml: there is no such file; .*deploy init. made, or copy the"
+    ):
         read_site(tmp_path)
     with pytest.raises(InputError, match=r"no coordinator\.toml is there; give a folder that `silodp deploy"):
         read_coordinator(tmp_path)

@@ -192,7 +192,8 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
 
 
 def read_site(folder: Path) -> SiteSettings:
-    return read_settings(folder / SITE, SiteSettings)
+    reply = "or copy the coordinator's reply into the one that `silodp deploy join` made"
+    return read_settings(folder / SITE, SiteSettings, f"{FROM_INIT}, {reply}")
 
 
 def read_settings(path: Path, kind: type[Kind], way_out: str = FROM_INIT) -> Kind:
