@@ -256,10 +256,11 @@ def _commands_of(app: typer.Typer) -> Any:
 
 def command_of(*arguments: object) -> list[str]:
     """What starts `silodp …` in a process of its own, with the suite's other seeds where it has any."""
-    code = "from silodp.cli import main; main()"
+    how = ["-m", "silodp"]
     if SEED_OFFSET in os.environ:
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import conftest; {code}"
-    return [sys.executable, "-c", code, *map(str, arguments)]
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import conftest"
+        how = ["-c", f"{code}; from silodp.cli import main; main()"]
+    return [sys.executable, *how, *map(str, arguments)]
 
 
 def in_a_process(

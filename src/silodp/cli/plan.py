@@ -43,8 +43,8 @@ def plan(
     table = make_table(
         f"{hospitals} hospitals, ε = {epsilon:g} for each, δ = {delta:g}: signal over noise of a whole run",
         "what trains", *numbers("parameters", "signal / noise"), "the noise",
-        caption="The same for any number of rounds. It does not say whether so few parameters can learn: the "
-        "head alone hardly does. Measured: docs/hospital-privacy.md.",
+        caption="The same for any number of rounds. It does not say whether so few parameters can learn: "
+        "docs/hospital-privacy-trials.md has what was measured.",
     )  # fmt: skip
     parts = parts_of(experiment.model, task)
     for part, count in parts.items():
