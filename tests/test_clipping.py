@@ -100,6 +100,16 @@ def test_what_is_not_finite_counts_as_nothing(factor_of: Callable[..., Tensor], 
     assert factor_of(torch.tensor([math.nan, math.inf], dtype=torch.float64), bound).tolist() == [0, 0]
 
 
+def test_an_update_too_small_to_scale_up_counts_as_nothing() -> None:
+    """Its factor is beyond single precision; the hospital's other intermediaries count as ever."""
+    tiny, total = torch.full((4,), 1e-42), torch.ones(4)
+    add_clipped(total, tiny, scale_factor(norm(tiny), 1.0))
+    assert total.tolist() == [1, 1, 1, 1]
+    small = torch.full((4,), 1e-29)
+    add_clipped(total.zero_(), small, scale_factor(norm(small), 1.0))
+    assert float(norm(total)) == pytest.approx(1, abs=1e-5)
+
+
 def test_several_updates_are_those_of_each() -> None:
     """Below and above the length that is read in blocks: the same norms, and the same sum to the bit."""
     for size in (100, BLOCK + 7):

@@ -139,6 +139,7 @@ def test_a_value_out_of_range_is_named(said: str) -> None:
         ("model.kind=densenet", "task = segmentation with model.kind = densenet: set task=classification"),
         (f"{BUDGET}; intermediaries.rule=fixed; privacy.noise_multiplier=1", "leave one of them out"),
         (BUDGET, "v would follow from the noise; set intermediaries.rule=fixed"),
+        (f"{BUDGET}; intermediaries.rule=adaptive", "intermediaries.rule = adaptive with budget.sets_noise"),
         (f"{BUDGET}; intermediaries.rule=fixed; {SAMPLE}", "their own steps there; set privacy.level=client"),
         ("clipping.rule=rehearsed; privacy.noise_multiplier=0", "no noise to bear; set clipping.rule=none"),
         # DP-SGD at the hospitals.

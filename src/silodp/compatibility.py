@@ -76,13 +76,14 @@ def _of_noise_by_budget(experiment: Experiment) -> tuple[Demand, ...]:
     """The noise can follow from the budget only if v does not follow from the noise."""
     parts, private = experiment.intermediaries, experiment.privacy
     level, circular = private.level, "v would follow from the noise"
+    given = parts.asked is not None and not parts.reads_norms
     if "noise_multiplier" in private.model_fields_set:
         raise ValueError(
             f"privacy.noise_multiplier = {private.noise_multiplier:g} with budget.sets_noise = true: "
             "the budget gives it; leave one of them out"
         )
     return (
-        ("intermediaries.rule", parts.rule, parts.asked is not None, "fixed", circular),
+        ("intermediaries.rule", parts.rule, given, "fixed", circular),
         ("privacy.level", level, level == "client", "client", "hospitals noise their own steps there"),
     )
 

@@ -180,7 +180,8 @@ class Federation:
                 state.intermediaries, state.capped = cap(wanted, self.room)
             state.round = number
             seconds = time.perf_counter() - started
-            yield Round(plan, asked, release, unprotected, applied, capped, seconds)
+            kept = unprotected if experiment.diagnostics else None  # a rule may read what is not recorded
+            yield Round(plan, asked, release, kept, applied, capped, seconds)
 
     def first_state(self, parameters: Tensor) -> State:
         """The state before round one, from the model's (d,) initial parameters.

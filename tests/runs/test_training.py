@@ -253,10 +253,13 @@ def test_preconditioned_rounds_have_a_clip_bound_of_their_own(
     assert bounds[3] > bounds[2]  # and follows its own, far larger norms
 
 
+@pytest.mark.parametrize("rule", ["fixed", "adaptive"])
 def test_without_diagnostics_nothing_un_noised_is_recorded(
-    experiment: Experiment, cohort: Cohort, tmp_path: Path
+    rule: str, experiment: Experiment, cohort: Cohort, tmp_path: Path
 ) -> None:
-    result = train(experiment.change(diagnostics=False), cohort=cohort, out=tmp_path / "run", device="cpu")
+    """Not even where a rule reads it."""
+    quiet = experiment.change(diagnostics=False, intermediaries={"rule": rule})
+    result = train(quiet, cohort=cohort, out=tmp_path / "run", device="cpu")
     for line in records(result.folder):
         assert {line[key] for key in ("xi", "phi", "lambda", "cosine_std", "train_loss")} == {None}
     assert not any("lambda" in note for note in result.summary["not_covered_by_epsilon"])

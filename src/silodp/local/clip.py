@@ -16,7 +16,8 @@ ROUNDING = 1 - 1e-6
 """Scaled updates end this much below C, so that single-precision rounding cannot lift them above it."""
 
 SMALLEST = 1e-30
-"""A smaller factor would lose its digits in single precision; such a huge update counts as zero."""
+"""A smaller factor, or a larger one than its inverse, would leave single precision; such a huge or tiny update
+counts as zero."""
 
 
 def norm(update: Tensor) -> Tensor:
@@ -63,4 +64,4 @@ def clip_factor(norms: Tensor, bound: float) -> Tensor:
 def scale_factor(norms: Tensor, bound: float) -> Tensor:
     """Factors that bring updates of these norms to just below `bound`; 0 for a norm of 0, infinity or NaN."""
     factor = (ROUNDING * bound / norms).nan_to_num_(0.0, 0.0, 0.0)
-    return torch.where(factor < SMALLEST, 0.0, factor)
+    return torch.where((factor < SMALLEST) | (factor > 1 / SMALLEST), 0.0, factor)
