@@ -1,5 +1,6 @@
 """Whatever is lost, late, doubled, changed or killed on the way: the run ends, and every ledger is right."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -307,6 +308,39 @@ def test_an_old_answer_is_no_answer_to_a_new_question(
     figures = [[line["validation"] for line in RunFolder(run.folder).metrics()] for run in runs]
     assert figures[0] == figures[1]
     assert "hospital-0: its reply is to another request; it is asked again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"values": {}},
+        {"values": {"dice": 0.5, "iou": 0.5, "mine": 1.0}},
+        {"values": {"dice": 1e999, "iou": 0.5}},
+        {"values": {"dice": 0.5, "iou": 0.5}, "images": 10**400},
+        {"values": {"dice": 0.5, "iou": 0.5}, "resampled": {"dice": [0.5] * 1000}},
+        [],
+    ],
+)
+def test_a_hospital_that_lies_about_its_figures_is_left_out_of_them(
+    scores: object, tiny: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hospitals = Federation(tmp_path)
+    if isinstance(scores, dict):
+        scores = {"images": 4, "patients": None, "resampled": {}, **scores}
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        if hospital != "hospital-0" or b'"kind": "evaluate"' not in request:
+            return [reply]
+        opened = hospitals.opened(hospital, reply)
+        return [seal(replace(opened, payload=json.dumps(scores).encode()), hospitals.keys[hospital])]
+
+    run = hospitals.run(tiny, hospitals.network(mishap=mishap))
+    assert len(RunFolder(run.folder).metrics()) == ROUNDS
+    for line in RunFolder(run.folder).metrics():
+        assert set(line["validation"]["hospitals"]) == {"hospital-1", "hospital-2"}
+        assert 0 <= line["validation"]["mean"]["dice"] <= 1
+    assert set(run.summary["test"]["last"]["hospitals"]) == {"hospital-1", "hospital-2"}
+    assert "hospital-0" in caplog.text
 
 
 @pytest.mark.parametrize("gone", [0.0, 5.0])

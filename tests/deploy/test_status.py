@@ -183,7 +183,8 @@ def test_a_statement_that_has_not_come_needs_a_person(
     (folder / "deployment" / "statements" / f"{NAME}.json").unlink()
     assert f"no statement has come from {NAME}" in coordinator_status(kit)["needs"][-1]
     odd = {"epsilon": "<b>", "limit": True, "last_round": [], "epsilon_of_all_runs": {}}
-    for content in (json.dumps(odd), "[]", "{", '"'):  # a hospital's own words
+    huge = '{"limit": 1e999, "last_round": NaN, "epsilon_of_all_runs": 1' + 400 * "0" + "}"
+    for content in (json.dumps(odd), huge, "[]", "{", '"'):  # a hospital's own words
         (folder / "deployment" / "statements" / f"{NAME}.json").write_text(content)
         found = coordinator_status(kit)["hospitals"][0]["statement"]
         assert found is None or set(found.values()) == {None}

@@ -31,6 +31,7 @@ from silodp.runs.schema import RoundRecord
 from silodp.tasks import task_named
 
 MOST_ABSENCES = 20
+LARGEST = 1e12  # number that a hospital can mean
 _NAME = 2**12  # bytes of a contribution's first line, which names its hospital
 
 State = Literal["at work", "interrupted", "finished", "stopped"]
@@ -284,7 +285,8 @@ def _statement(path: Path) -> Statement | None:
     """Reads a file that a hospital wrote; anything but a number becomes None."""
 
     def number(value: object) -> float | None:
-        return float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
+        plain = type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]
+        return float(value) if plain else None  # type: ignore[arg-type]
 
     if (fields := _fields(path)) is None:
         return None

@@ -86,6 +86,7 @@ class RemoteEngine:
         self.diagnostics: dict[str, Diagnostics] = {}  # none travel
         self.evaluates = set(coordinator.roster)  # hospitals whose metrics may leave, as far as known
         self.mechanism: Mechanism | None = None  # checks contributions; set once the run is agreed on
+        self.metric_names: dict[bool, set[str]] = {}  # of thorough and of quick scores; set then, too
         self.coordinator, self.run = coordinator, run
         self._journal, self._deadline, self._least = Journal(journal), deadline, least
 
@@ -232,7 +233,14 @@ class RemoteEngine:
         scores: dict[str, Scores] = {}
 
         def take(name: str, reply: Reply) -> None:
-            scores[name] = scores_from_bytes(reply.payload)
+            try:
+                found = scores_from_bytes(reply.payload)
+            except InputError as error:
+                raise Refused(str(error)) from None  # it would send the same again
+            names = self.metric_names[thorough]
+            if found.values.keys() != names or found.resampled.keys() != (names if thorough else set()):
+                raise Refused("its scores are not of the metrics that were asked for")
+            scores[name] = found
 
         there = self.coordinator.transport.connected() & self.evaluates  # a round does not wait for scores
         asked = [name for name in self.coordinator.roster if name in there]

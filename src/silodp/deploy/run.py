@@ -193,6 +193,10 @@ def _engine(coordinator: Coordinator, experiment: Experiment, run: str, path: Pa
 
 def _parts(public: Public, engine: RemoteEngine, secret: bytes) -> ServerParts:
     engine.mechanism = public.mechanism
+    outputs = max(one.outputs for one in public.facts)
+    engine.metric_names = {
+        thorough: public.task.metric_names(outputs, thorough=thorough) for thorough in (False, True)
+    }
     federation = build_federation(
         public.experiment, public.facts, engine, public.mechanism, public.model.identity, noise_secret=secret
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 from torch import Tensor
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
@@ -15,11 +15,16 @@ from silodp.files import as_record, parse_json, to_json
 from silodp.tasks.scores import RESAMPLES, Scores
 
 
+Count = Annotated[int, Field(ge=0, lt=2**40)]
+
+
 class _Scores(TypedDict):
-    values: dict[str, float | None]
-    images: Annotated[int, Field(ge=0)]
-    patients: int | None
-    resampled: dict[str, Annotated[list[float | None], Field(min_length=RESAMPLES, max_length=RESAMPLES)]]
+    values: dict[str, FiniteFloat | None]
+    images: Count
+    patients: Count | None
+    resampled: dict[
+        str, Annotated[list[FiniteFloat | None], Field(min_length=RESAMPLES, max_length=RESAMPLES)]
+    ]
 
 
 def parameters_to_bytes(parameters: Tensor) -> bytes:

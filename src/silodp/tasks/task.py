@@ -44,6 +44,15 @@ class Task:
     measure: Callable[[Tensor, Tensor], Measure]
     quick_metrics: Callable[[Tensor, Tensor], dict[str, float]]
 
+    def metric_names(self, outputs: int, *, thorough: bool) -> set[str]:
+        """Names of all metrics of a network with so many outputs, or of the quick ones."""
+        import torch
+
+        mask = self.target == "mask"
+        logits = torch.zeros((1, outputs, 1, 1) if mask else (1, outputs))
+        targets = logits if mask else torch.zeros(1, dtype=torch.int64)
+        return set((self.metrics if thorough else self.quick_metrics)(logits, targets))
+
     def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, float]:
         """Every metric, each image counted once."""
         once = logits.new_ones(1, len(targets)).double()
