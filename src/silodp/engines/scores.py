@@ -14,7 +14,6 @@ from silodp.errors import InputError
 from silodp.files import as_record, parse_json, to_json
 from silodp.tasks.scores import RESAMPLES, Scores
 
-
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 
 

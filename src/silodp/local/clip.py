@@ -16,8 +16,7 @@ ROUNDING = 1 - 1e-6
 """Scaled updates end this much below C, so that single-precision rounding cannot lift them above it."""
 
 SMALLEST = 1e-30
-"""A smaller factor, or a larger one than its inverse, would leave single precision; such a huge or tiny update
-counts as zero."""
+"""Beyond this factor, or below its inverse, single precision ends; such a huge or tiny update counts as zero."""
 
 
 def norm(update: Tensor) -> Tensor:
