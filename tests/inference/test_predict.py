@@ -120,6 +120,69 @@ def test_what_was_padded_in_training_is_cut_off_again(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["mean"]["dice"] == pytest.approx(dice.mean(), abs=1e-4)
 
 
+def test_a_prepared_folder_keeps_how_its_images_were_fitted(tmp_path: Path) -> None:
+    images, masks = discs(24, np.random.default_rng(5), (24, 48))
+    write_discs(tmp_path / "files", images, masks, hospitals="ab")
+    fitted = "--set", "fit=pad", "--set", f"cache={tmp_path / 'cache'}"
+    succeed("data", "prepare", tmp_path / "files", "--out", tmp_path / "prepared", *fitted)
+    changes = {
+        "cohort.kind": "prepared", "cohort.path": str(tmp_path / "prepared"), "rounds": 1,
+        "model.features": 2, "model.levels": 2,
+    }  # fmt: skip
+    train(Experiment.build({}, changes), out=tmp_path / "run", device="cpu")
+    model = silodp.load(tmp_path / "run", device="cpu")
+    square = np.pad(images, [(0, 0), (12, 12), (0, 0)])[:, None]
+    with torch.no_grad():
+        expected = model.network(torch.from_numpy(square).float() / 127.5 - 1).sigmoid()[..., 12:36, :]
+    assert (model(images) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("source", ["file", "tensors"])
+def test_images_that_are_not_square_are_taken_as_in_training_or_refused(source: str, tmp_path: Path) -> None:
+    images, masks = discs(24, np.random.default_rng(5), (16, 48))
+    names = np.array(["a", "b"])[np.arange(24) % 2]
+    np.savez(tmp_path / "wide.npz", image=images, mask=masks, patient=np.arange(24), hospital=names)
+    own = {"rounds": 1, "model.features": 2, "model.levels": 2}
+    if source == "file":
+        files = {"kind": "npz", "path": str(tmp_path / "wide.npz"), "cache": str(tmp_path / "cache")}
+        train(Experiment.build({"cohort": files}, own), out=tmp_path / "run", device="cpu")
+        numbers = torch.from_numpy(images[:, None]).float() / 127.5 - 1
+    else:
+        numbers = torch.from_numpy(images[:, None]).float()
+        wanted = torch.from_numpy(masks[:, None]).float()
+        cohort = silodp.Cohort.from_tensors(
+            {name: (numbers[names == name], wanted[names == name], np.arange(12).tolist()) for name in "ab"}
+        )
+        train(Experiment.build({}, own), cohort=cohort, out=tmp_path / "run", device="cpu")
+    model = silodp.load(tmp_path / "run", device="cpu")
+    with torch.no_grad():
+        expected = model.network(numbers).sigmoid()
+    assert (model(images) - expected).abs().max() < 1e-5
+    with pytest.raises(InputError, match="an image of 48 × 16 pixels, and the model takes 16 × 48"):
+        model(images.transpose(0, 2, 1))
+    found = command_line("export", tmp_path / "run", "--format", "onnx", "--out", tmp_path / "model.onnx")
+    assert "(1, 16, 48)" in found.stdout, found.stderr
+    if source == "file":
+        cache = "--set", f"cache={tmp_path / 'cache'}"
+        done = succeed("evaluate", tmp_path / "run", tmp_path / "wide.npz", "--json", *cache)
+        assert sum(tried["images"] for tried in json.loads(done.stdout)["tried"].values()) == 24
+        np.savez(tmp_path / "high.npz", image=images.transpose(0, 2, 1), mask=masks.transpose(0, 2, 1))
+        done = command_line("evaluate", tmp_path / "run", tmp_path / "high.npz", *cache)
+        assert "images of 48 × 16 pixels, and the model takes 16 × 48" in " ".join(done.stderr.split())
+
+
+def test_files_of_one_name_with_other_suffixes_are_written_apart(
+    segmented: tuple[Path, Path], tmp_path: Path
+) -> None:
+    images, _ = discs(3, np.random.default_rng(3))
+    (tmp_path / "new").mkdir()
+    for image, name in zip(images, ("a.png", "a.bmp", "b#1.png"), strict=True):
+        Image.fromarray(image).save(tmp_path / "new" / name)
+    succeed("predict", segmented[0], tmp_path / "new", "--out", tmp_path / "out")
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["a.bmp.png", "a.png.png", "b#1.png"]
+
+
 def test_labelled_files_that_cannot_be_read_are_not_passed_over(
     segmented: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def _about(store: Store, placement: Placement) -> dict[str, Any]:
     }
     return {
         "layout": store.layout,
+        "fit": store.fit,
         "classes": list(store.classes),
         "simulated": placement.simulated,
         "partition": placement.rule,

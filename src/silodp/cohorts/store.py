@@ -39,7 +39,7 @@ from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
 from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
 
-FORMAT = 2  # raised when the same files would give other images
+FORMAT = 3  # raised when the same files would give other images
 # The settings that a store depends on.
 DECIDING = {"image_size", "channels", "storage", "mask_labels", "mask_threshold", "with_mask_only", "fit"}
 UNFINISHED = {"images.bin", "targets.bin", "store.json.part"}  # left in a store's folder by a kill
@@ -63,6 +63,7 @@ class Store:
     images: NDArray[Any]
     targets: NDArray[Any]
     mask_values: dict[str, list[float]] = field(default_factory=dict)
+    fit: str = "stretch"
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
@@ -163,6 +164,7 @@ def build_store(
         "problems": [asdict(problem) for problem in problems],
         "notes": catalogue.notes,
         "mask_values": {name: sorted(values[name]) for name in sorted(values)},
+        "fit": settings.fit,
     }
     for name in ("images.bin", "targets.bin"):
         with (folder / name).open("rb") as file:
@@ -199,6 +201,7 @@ def open_store(folder: Path) -> Store:
         images,
         targets,
         known.mask_values,
+        known.fit,
     )
 
 

@@ -54,6 +54,7 @@ class Description(_Strict):
     problems: list[dict[Literal["name", "what"], str]]
     notes: list[str]
     mask_values: dict[str, list[float]]
+    fit: Literal["stretch", "pad"]
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

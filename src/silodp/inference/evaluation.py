@@ -127,6 +127,9 @@ def _refuse_other_data(predictor: Predictor, store: Store, path: str) -> None:
         raise InputError(
             f"{path}: its targets are {words[store.target]}, and the model predicts {words[predictor.target]}"
         )
+    if (size := store.images.shape[-2:]) != predictor.preparation.size:
+        found, taken = (" × ".join(map(str, sides)) for sides in (size, predictor.preparation.size))
+        raise InputError(f"{path}: images of {found} pixels, and the model takes {taken}")
     if predictor.target == "class" and not set(store.classes) <= set(predictor.classes):
         raise InputError(
             f"{path}: classes {', '.join(store.classes)}, and the model knows "

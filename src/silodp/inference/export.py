@@ -66,7 +66,7 @@ def _onnx(predictor: Predictor, run: Path, out: Path) -> str:
     except ImportError as error:
         raise InputError(f"--format onnx: {error.name} is missing; pip install 'silodp[export]'") from None
     settings, model = predictor.preparation.settings, Pictures(predictor).eval()
-    shape = (settings.channels, settings.image_size, settings.image_size)
+    shape = (settings.channels, *predictor.preparation.size)
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (3, *shape)).astype(np.float32))  # type: ignore[arg-type]
     with torch.no_grad():
@@ -136,7 +136,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
 
     summary = _summary(run)
     settings, test = predictor.preparation.settings, summary["test"]["last"]
-    size = [settings.image_size, settings.image_size]
+    size = list(predictor.preparation.size)
     privacy = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
     what = "probabilities" if predictor.target == "class" else "segmentation"
     image = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def predict_files(
     """
     refuse_filled(out)
     found, problems = find_images(root), []
+    alike = Counter(without_ending(name) for name, _ in found)  # files a.png and a.jpg keep their suffixes
     rows: list[dict[str, Any]] = []
     for done, (name, path) in enumerate(found, start=1):
         try:
@@ -53,12 +55,14 @@ def predict_files(
             problems.append(Problem(name, why_unreadable(error)))
         else:
             private_folder(out)
+            stem = without_ending(name) if alike[without_ending(name)] == 1 else name
             if predictor.target == "class":
                 rows += _rows(one, probable, predictor.classes)
             else:
-                _write_masks(one, probable > THRESHOLD, predictor.classes, out)
+                _write_masks(one, stem, probable > THRESHOLD, predictor.classes, out)
             if overlays:
-                _draw(one, probable > THRESHOLD if predictor.target == "mask" else None, out / "overlays")
+                masks = probable > THRESHOLD if predictor.target == "mask" else None
+                _draw(one, stem, masks, out / "overlays")
         if on_progress is not None:
             on_progress(done, len(found))
     if len(problems) == len(found):
@@ -74,18 +78,20 @@ def _rows(found: Input, probable: NDArray[Any], classes: Sequence[str]) -> Itera
         yield {"image": name, "predicted": classes[int(shares.argmax())], **each}
 
 
-def _write_masks(found: Input, masks: NDArray[np.bool_], classes: Sequence[str], out: Path) -> None:
+def _write_masks(
+    found: Input, stem: str, masks: NDArray[np.bool_], classes: Sequence[str], out: Path
+) -> None:
     if found.path.suffix.lower() == ".npz":
         content = io.BytesIO()
         np.savez_compressed(content, mask=masks.astype(np.uint8), name=np.array(found.names))
         _write(out / found.name, content.getvalue())
     elif found.slices is not None:
-        _write(out / f"{_stem(found.name)}.nii.gz", _volume(found, masks))
+        _write(out / f"{stem}.nii.gz", _volume(found, masks))
     else:
-        for name, of_image in zip(found.names, masks, strict=True):
+        for name, of_image in zip(_numbered(found, stem), masks, strict=True):
             for mask, label in zip(of_image, classes, strict=False):
                 folder = out if len(of_image) == 1 else out / _plain(label)
-                _write(folder / f"{_stem(name)}.png", png_bytes(mask.astype(np.uint8) * 255))
+                _write(folder / f"{name}.png", png_bytes(mask.astype(np.uint8) * 255))
 
 
 def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
@@ -114,10 +120,10 @@ def _volume(found: Input, masks: NDArray[np.bool_]) -> bytes:
     return gzip.compress(result.to_bytes(), mtime=0)
 
 
-def _draw(found: Input, masks: NDArray[np.bool_] | None, out: Path) -> None:
-    for number, name in enumerate(found.names):
+def _draw(found: Input, stem: str, masks: NDArray[np.bool_] | None, out: Path) -> None:
+    for number, name in enumerate(_numbered(found, stem)):
         pixels = draw(found.images[number], None if masks is None else masks[number], 1024)
-        _write(out / f"{_stem(name)}.png", png_bytes(pixels))
+        _write(out / f"{name}.png", png_bytes(pixels))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -125,10 +131,9 @@ def _write(path: Path, content: bytes) -> None:
     write_atomically(path, content)
 
 
-def _stem(name: str) -> str:
-    """The name of a file without its suffix, with the number of the image if there are several."""
-    file, _, number = name.partition("#")
-    return without_ending(file) + (f"-{number}" if number else "")
+def _numbered(found: Input, stem: str) -> list[str]:
+    """Names for what is written of a file's images, with their numbers if there are several."""
+    return [stem + name.removeprefix(found.name).replace("#", "-") for name in found.names]
 
 
 def _plain(label: str) -> str:

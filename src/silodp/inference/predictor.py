@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from silodp.cohorts.catalogue import Unreadable
 from silodp.cohorts.cohort import Examples
-from silodp.cohorts.kinds import FileCohort, StoredCohort
+from silodp.cohorts.kinds import CohortSettings, FileCohort, PreparedCohort, StoredCohort
 from silodp.cohorts.shaping import prepare, seen_part
 from silodp.cohorts.sources.folder import Folder
 from silodp.errors import InputError
@@ -34,42 +34,54 @@ class Preparation:
     """The preparation of images, as in training.
 
     Attributes:
-        settings: size, channels and storage of the run's images.
+        settings: channels and storage of the run's images, and their size if they are square.
+        size: their height and width.
         scaled: whether images of 0…255 or 0…1 are scaled to −1…1; otherwise, as for a cohort from Python,
             numbers are used unchanged.
     """
 
     settings: FileCohort
+    size: tuple[int, int]
     scaled: bool = True
 
     def __call__(self, images: NDArray[Any]) -> Tensor:
-        """Prepares (n, c, h, w) bytes, or numbers 0…1, as (n, channels, size, size) on the CPU.
+        """Prepares (n, c, h, w) bytes, or numbers 0…1, as (n, channels, *size) on the CPU.
 
         Raises:
             Unreadable: why the images do not fit.
         """
-        channels, size = self.settings.channels, self.settings.image_size
+        channels = self.settings.channels
         if images.shape[1] != channels:
             raise Unreadable(
                 f"{images.shape[1]} channels, and the model was trained on {channels}; "
                 f"give images of {channels}"
             )
+        if not self.resizes and images.shape[-2:] != self.size:
+            found = " × ".join(map(str, images.shape[-2:]))
+            raise Unreadable(f"an image of {found} pixels, and the model takes {self.sides}")
         if not self.scaled:
-            if images.shape[-2:] != (size, size):
-                raise Unreadable(f"images of {images.shape[-2:]}, and the model takes {size} × {size}")
-            return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+            return torch.tensor(images, dtype=torch.float32)
         if images.dtype != np.uint8 and not (images.size and images.min() >= 0 and images.max() <= 1):
             raise Unreadable(
                 f"{images.dtype} numbers that are not all 0…1; give bytes 0…255 (uint8), or numbers 0…1"
             )
-        return torch.from_numpy(prepare(images, self.settings))
+        return torch.tensor(prepare(images, self.settings))  # a copy: a picture's pixels may be read-only
+
+    @property
+    def resizes(self) -> bool:
+        """Whether images of other sizes can be prepared: as in training, to a square only."""
+        return self.scaled and self.settings.image_size is not None
+
+    @property
+    def sides(self) -> str:
+        return " × ".join(map(str, self.size))
 
     @property
     def in_words(self) -> str:
         if not self.scaled:
             return "numbers as they are"
         return (
-            f"resized to {self.settings.image_size} × {self.settings.image_size}, {self.settings.channels} "
+            f"{'resized to' if self.resizes else 'of'} {self.sides}, {self.settings.channels} "
             f"channel{'s' if self.settings.channels != 1 else ''}, scaled to −1…1"
         )
 
@@ -144,7 +156,7 @@ class Predictor(nn.Module):
         if self.target == "class":
             return logits.double().softmax(1).float()
         probable = logits.sigmoid()
-        if self.preparation.scaled:
+        if self.preparation.resizes:
             rows, columns = seen_part(size, self.preparation.settings)
             probable = probable[..., rows, columns]
         if tuple(probable.shape[-2:]) == tuple(size):
@@ -186,13 +198,20 @@ def load(
 
 def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Preparation:
     """The preparation of the images of a run."""
-    own = experiment.cohort if isinstance(experiment.cohort, FileCohort) else Folder()
-    storage = facts["storage"]
-    form: dict[str, Any] = {"image_size": facts["size"][0], "channels": facts["channels"]}
+    own, storage, (height, width) = experiment.cohort, facts["storage"], facts["size"]
+    if isinstance(own, PreparedCohort):  # it keeps the name of its kind
+        own = CohortSettings.of(kind=facts["cohort"])
+    if not isinstance(own, FileCohort):
+        own = Folder()
+    form: dict[str, Any] = {
+        "image_size": height if height == width else None,
+        "channels": facts["channels"],
+        "fit": facts.get("fit", own.fit),
+    }
     if storage in ("uint8", "float16"):
         form["storage"] = storage
     scaled = storage == "uint8" or isinstance(experiment.cohort, StoredCohort)
-    return Preparation(own.model_copy(update=form), scaled)
+    return Preparation(own.model_copy(update=form), (height, width), scaled)
 
 
 def output_count(target: str, classes: Sequence[object]) -> int:

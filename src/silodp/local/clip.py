@@ -16,7 +16,7 @@ ROUNDING = 1 - 1e-6
 """Scaled updates end this much below C, so that single-precision rounding cannot lift them above it."""
 
 SMALLEST = 1e-30
-"""Beyond this factor, or below its inverse, single precision ends; such a huge or tiny update counts as zero."""
+"""Single precision ends below this factor and above its inverse; an update that needs one counts as zero."""
 
 
 def norm(update: Tensor) -> Tensor:

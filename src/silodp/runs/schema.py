@@ -212,6 +212,7 @@ class CohortFile(CohortFacts):
     classes: list[object]  # names, or whatever a cohort from Python calls them
     hospitals: Annotated[dict[str, HeldParts], Field(min_length=1)]
     layout: NotRequired[str]
+    fit: NotRequired[Literal["stretch", "pad"]]
     left_out: NotRequired[list[str]]
     files: NotRequired[dict[str, str]]  # SHA-256 by name
     members: NotRequired[dict[str, dict[str, list[str]]]]  # names of images by hospital and part
