@@ -2,7 +2,7 @@ import contextlib
 import copy
 import gc
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from conftest import Picky, blob_cohort
 from silodp import HospitalData, InputError
 from silodp.clipping import QuantileClipping
 from silodp.hospital import Hospital
-from silodp.local.jobs import Job, Outcome, Sequential
+from silodp.local.jobs import Executor, Job, Outcome, Sequential
 from silodp.local.optimizers import LocalSettings
 from silodp.local.parameters import FlatModel
+from silodp.local.stacked import Stacked
 from silodp.local.state import state_folder
 from silodp.local.trainer import LocalTrainer
 from silodp.mechanism import Mechanism
@@ -31,14 +32,17 @@ MECHANISM = Mechanism(0.0, QuantileClipping(), Everyone(), 3)
 
 
 def hospital(
-    data: HospitalData | None = None, network: torch.nn.Module | None = None, **settings: object
+    data: HospitalData | None = None,
+    network: torch.nn.Module | None = None,
+    executor: Callable[[LocalTrainer], Executor] = Sequential,
+    **settings: object,
 ) -> tuple[Hospital, torch.Tensor]:
     torch.manual_seed(0)
     model = FlatModel(copy.deepcopy(network) if network else UNet(1, 1, 2, "batch", 1), CPU)
     local = LocalSettings.of(**{"learning_rate": 0.01, "batch_size": 4} | settings)
     trainer = LocalTrainer(model, task_named("segmentation"), local)
     data = data or blob_cohort().hospitals[0]
-    return Hospital(data, trainer, MECHANISM, 0), model.values.clone()
+    return Hospital(data, trainer, MECHANISM, 0, executor=executor(trainer)), model.values.clone()
 
 
 def plan(start: torch.Tensor, v: int, bound: float | None, number: int = 1, **more: object) -> RoundPlan:
@@ -55,7 +59,7 @@ def updates(one: Hospital, asked: RoundPlan) -> torch.Tensor:
     """(v, d) what it clips: trained as for the authors' median, kept until it answers."""
     one.measure_norms(asked)
     assert one._measured is not None
-    raw = torch.stack([update.clone() for update in one._measured[1]])
+    raw = torch.cat([update.view(-1, len(asked.parameters)) for update in one._measured[1]]).clone()
     with contextlib.suppress(ValueError):
         one.answer(replace(asked, clip_bound=math.inf))
     return raw
@@ -118,15 +122,20 @@ def test_an_intermediary_is_the_same_images_in_every_round() -> None:
 
 @pytest.mark.parametrize("state", ["kept", "fresh"])
 @pytest.mark.parametrize(
-    ("network", "pixel"), [(UNet(1, 1, 2, "batch", 1), 3e38), (Picky(UNet(1, 1, 2, "batch", 1)), 99.0)],
-    ids=["runs away", "raises"],
-)  # fmt: skip
+    ("network", "pixel", "executor"),
+    [
+        (UNet(1, 1, 2, "batch", 1), 3e38, Sequential),
+        (UNet(1, 1, 2, "batch", 1), 3e38, Stacked),
+        (Picky(UNet(1, 1, 2, "batch", 1)), 99.0, Sequential),
+    ],
+    ids=["runs away", "runs away, stacked", "raises"],
+)
 def test_a_failing_intermediary_counts_as_zero_and_affects_no_other(
-    network: torch.nn.Module, pixel: float, state: str
+    network: torch.nn.Module, pixel: float, executor: Callable[[LocalTrainer], Executor], state: str
 ) -> None:
     """One image makes its intermediary's update NaN, or is refused by the network: its own update is nothing,
     and its bit; the other five must not notice, ever."""
-    (one, start), (two, _) = hospital(network=network, state=state), hospital(network=network, state=state)
+    (one, start), (two, _) = (hospital(network=network, executor=executor, state=state) for _ in range(2))
     whole = two.parts["train"]
     images = whole.images.clone()
     images[0] = pixel

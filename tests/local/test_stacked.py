@@ -181,6 +181,21 @@ def test_no_bit_depends_on_what_the_others_have() -> None:
         assert not torch.equal(after[2].values, before[2].values)
 
 
+def test_no_bit_depends_on_how_far_the_others_optimizers_are() -> None:
+    """One that was lost begins anew, with no step behind it; it trains as it would among its like."""
+    trainer = of(classifier(), "classification", **ADAM)
+    old, mixed, new, fresh = (jobs(trainer, [8] * 5, kept=True) for _ in range(4))
+    for job in (*old, *mixed):
+        list(Sequential(trainer).run([job]))
+    mixed[2] = replace(new[2], start=mixed[0].start)
+    ended = [copied(Together(trainer).run(group)) for group in (old, mixed, fresh)]
+    for place in range(5):
+        expected = ended[0] if place != 2 else ended[2]
+        assert torch.equal(ended[1][place].values, expected[place].values)
+        assert torch.equal(ended[1][place].loss, expected[place].loss)
+    assert [float(job.state["step"]) for job in mixed if job.state] == [4, 4, 2, 4, 4]
+
+
 def test_stacking_depends_on_public_sizes_alone() -> None:
     trainer = of(classifier(), "classification", **SGD)
     hidden = [replace(job, public_sizes=False) for job in jobs(trainer, [8, 8, 8])]

@@ -6,7 +6,8 @@ are is recorded once.
 
 Guarantee: an intermediary's result does not depend on the values of the others' images, parameters or states.
 Which jobs are stacked follows from their number and sizes, only jobs of public size are stacked, and all of
-one hospital: leaving out an intermediary or a hospital changes no bit of the others.
+one hospital: leaving out an intermediary or a hospital changes no bit of the others. The exception is a
+group that raises, for want of memory or in the network: its jobs are trained one by one.
 """
 
 from __future__ import annotations
@@ -68,9 +69,25 @@ class Stacked:
     def train(self, group: list[Job]) -> tuple[Tensor, Tensor]:
         """Trains jobs of one form; changes their states in place when all are done.
 
+        A job whose optimizer has taken another number of steps than the others' (it began anew) is trained
+        with all of them as well, and its lane alone is kept: their bits are as if it had not.
+
         Returns:
             (W, d) float32 trained parameters, and (W,) mean losses.
         """
+        ended = {steps: self._trained(group, steps) for steps in set(map(_steps_so_far, group))}
+        values, losses, _ = ended[_steps_so_far(group[0])]
+        for lane, job in enumerate(group):
+            own_values, own_losses, states = ended[_steps_so_far(job)]
+            if len(ended) > 1:
+                values[lane], losses[lane] = own_values[lane], own_losses[lane]
+            for name, state in states.items():
+                assert job.state is not None, "of one form"
+                job.state[name].copy_(state[lane])
+        return values, losses
+
+    def _trained(self, group: list[Job], steps_so_far: float) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """As `train`, with an optimizer of so many steps in every lane; returns states, and changes none."""
         trainer, first, width = self._trainer, group[0], len(group)
         if width not in self._lanes:
             self._lanes[width] = _Lanes(trainer, width)
@@ -85,16 +102,16 @@ class Stacked:
             elif stacked.ndim:
                 lanes.spread(torch.stack([job.state[name] for job in group if job.state]), stacked)
             else:
-                stacked.copy_(first.state[name])
+                stacked.fill_(steps_so_far)
         total = torch.zeros(width)
         for step in range(len(first.batches)):
             total += self._step(lanes, *_batch(group, step))
-        for name, stacked in lanes.state.items() if first.state is not None else ():
-            ended = lanes.rows(stacked) if stacked.ndim else stacked.expand(width)
-            for job, one in zip(group, ended, strict=True):
-                assert job.state is not None, "of one form"
-                job.state[name].copy_(one)
-        return lanes.rows(lanes.values), total / len(first.batches)
+        states = {
+            name: lanes.rows(stacked) if stacked.ndim else stacked.repeat(width)
+            for name, stacked in lanes.state.items()
+            if first.state is not None
+        }
+        return lanes.rows(lanes.values), total / len(first.batches), states
 
     def _step(self, lanes: _Lanes, images: Tensor, targets: Tensor) -> Tensor:
         """Takes one step in every lane, changing the lanes in place; returns the (W,) losses before it.
@@ -174,8 +191,12 @@ def _form(job: Job) -> tuple[Any, ...] | None:
     """What jobs must have in common to be stacked; None where a job cannot be."""
     if not job.public_sizes:
         return None
-    steps = None if job.state is None else float(job.state.get("step", 0))
-    return id(job.start), steps, tuple(map(len, job.batches)), bool(job.moves)
+    return id(job.start), job.state is None, tuple(map(len, job.batches)), bool(job.moves)
+
+
+def _steps_so_far(job: Job) -> float:
+    """The number of steps that a job's optimizer has taken."""
+    return 0.0 if job.state is None else float(job.state.get("step", 0))
 
 
 def _batch(group: list[Job], step: int) -> tuple[Tensor, Tensor]:
