@@ -235,8 +235,12 @@ def _check_data(folder: Path, data: Path | None) -> None:
     given = read_site(folder).cohort.given(folder, data)
     if "path" not in given:
         return
+    from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
+    from silodp.deploy.own_data import as_one_hospital
 
+    with counting("reading files") as on_read:
+        given = as_one_hospital(given, on_read)
     findings, _, _ = inspected(given)
     show_findings(findings)
     if not findings.is_clean:

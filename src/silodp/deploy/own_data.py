@@ -10,6 +10,7 @@ from silodp.deploy.config import SiteSettings
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
+    from silodp.cohorts.catalogue import OnRead
     from silodp.cohorts.cohort import Cohort, HospitalData
     from silodp.experiment import Experiment
 
@@ -35,21 +36,28 @@ def loader(
     return load
 
 
-def _load(given: dict[str, Any]) -> Cohort:
-    """The cohort in the files, as one hospital where they name none."""
-    from silodp.cohorts import CohortSettings, load_cohort
+def as_one_hospital(given: dict[str, Any], on_read: OnRead | None = None) -> dict[str, Any]:
+    """The settings of a site's files, which are of one hospital where they name none. Reads the files."""
+    from silodp.cohorts import CohortSettings
+    from silodp.cohorts.inspection import recognise
+    from silodp.cohorts.kinds import StoredCohort
+    from silodp.cohorts.loading import read_store
 
     if "path" not in given and "kind" not in given:
         raise InputError("cohort.path: missing; give --data PATH, or set it in site.toml")
-    if "kind" in given:
-        settings = CohortSettings.of(**given)
-    else:
-        from silodp.cohorts.inspection import recognise
+    settings = CohortSettings.of(**given) if "kind" in given else recognise(given)[0]
+    if not isinstance(settings, StoredCohort) or {"partition", "hospitals"} & given.keys():
+        return given
+    named = any(row.hospital is not None for row in read_store(settings, on_read).rows)
+    return given if named else {**given, "hospitals": 1}
 
-        settings, _, _ = recognise(given)
-    cohort = load_cohort(settings)
-    dealt = cohort.about.get("simulated") and not {"partition", "hospitals"} & given.keys()
-    return load_cohort(settings.model_copy(update={"hospitals": 1})) if dealt else cohort
+
+def _load(given: dict[str, Any]) -> Cohort:
+    from silodp.cohorts import CohortSettings, load_cohort
+    from silodp.cohorts.inspection import recognise
+
+    given = as_one_hospital(given)
+    return load_cohort(CohortSettings.of(**given) if "kind" in given else recognise(given)[0])
 
 
 def _select_hospital(cohort: Cohort, name: str | None) -> HospitalData:
