@@ -62,6 +62,13 @@ def test_a_run_goes_on_with_another_number_of_processes(cohort: Cohort, tmp_path
     assert_same_files(parts.folder, whole.folder)
 
 
+class Odd(ValueError):
+    """An exception that can be written to another process, but not read there."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+
+
 class Refuses(nn.Module):
     """A network that takes no image brighter than this."""
 
@@ -72,7 +79,7 @@ class Refuses(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         if images.max() > self.most:
-            raise ValueError("too bright")
+            raise Odd(1, "too bright")
         return self.layer(images)  # type: ignore[no-any-return]
 
 

@@ -193,7 +193,10 @@ def _packed(value: Any) -> memoryview:
 
 def _packed_answer(answer: Any, lines: list[tuple[str, int, str]]) -> memoryview:
     try:
-        return _packed((answer, lines))
+        packed = _packed((answer, lines))
+        if isinstance(answer, Exception):
+            pickle.loads(packed)  # not every exception that can be written can be read
+        return packed
     except Exception:  # of an exception that holds what cannot be sent
         return _packed((RuntimeError(f"{type(answer).__name__}: {answer}"), lines))
 
