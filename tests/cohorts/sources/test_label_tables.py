@@ -91,3 +91,16 @@ def test_one_folder_too_high_is_noticed_with_the_path_to_give(tmp_path: Path) ->
     with pytest.raises(InputError, match=r"one folder too high: .* give cohort\.path=.*/fundus$"):
         look(tmp_path)
     assert look(tmp_path / "fundus").target == "mask"
+
+
+def test_a_csv_with_semicolons_is_read_as_one_with_commas(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png", "2.png")
+    write_csv(tmp_path / "labels.csv", "file;label;age", "1.png;a, of a kind;40", "2.png;b;50")
+    assert look(tmp_path).classes == ("a, of a kind", "b")
+
+
+def test_a_csv_that_is_passed_over_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    touch(tmp_path, "1.png")
+    write_csv(tmp_path / "labels.csv", "Bild,Klasse", "1.png,a")
+    with pytest.raises(InputError, match=r"labels\.csv has the columns Bild, Klasse, and a csv of classes"):
+        look(tmp_path)

@@ -51,7 +51,15 @@ from silodp.cohorts.sources.pixels import (
     read_picture,
     with_masks,
 )
-from silodp.cohorts.sources.tables import COLUMNS, PATIENTS, Features, Labels, read_labels, with_patients
+from silodp.cohorts.sources.tables import (
+    COLUMNS,
+    PATIENTS,
+    Features,
+    Labels,
+    read_labels,
+    tables_without_classes,
+    with_patients,
+)
 from silodp.cohorts.sources.walking import Below, files_below
 from silodp.errors import InputError
 
@@ -93,7 +101,10 @@ class Folder(MaskCohort):
             if without := len(names) - len(labels.label):
                 notes.append(f"{without:,} images have no class in {lists[0].name} and are left out")
         else:
-            found, outside = located(names, root)
+            try:
+                found, outside = located(names, root)
+            except InputError as error:
+                raise InputError(f"{error}{tables_without_classes(root, below.files)}") from None
             problems += outside
             paired = is_paired(found, root)
             scans, classes, more, how = _of_pairs(root, found, self) if paired else _of_classes(root, found)

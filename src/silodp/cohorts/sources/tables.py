@@ -88,6 +88,18 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
     )
 
 
+def tables_without_classes(root: Path, files: Sequence[str]) -> str:
+    """Names a csv file that `read_labels` passes over, and what it looks for; empty where there is none."""
+    tables = [name for name in files if name.lower().endswith(".csv") and not name.endswith(PATIENTS)]
+    if not tables:
+        return ""
+    columns = ", ".join(read_table(root / tables[0])[0]) or "none"
+    return (
+        f"; {tables[0]} has the columns {columns}, and a csv of classes needs one of {', '.join(NAMES)} and "
+        f"one of {', '.join(CLASSES)}"
+    )
+
+
 def _column(known: Mapping[str, str], names: Sequence[str]) -> str | None:
     """The first of these columns that a table has, as the table writes it."""
     return next((known[name] for name in names if name in known), None)
@@ -149,10 +161,13 @@ def with_patients(
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Reads columns and rows of a csv file; missing values are None."""
+    """Reads columns and rows of a csv file, separated by commas or semicolons; missing values are None."""
     try:
         with TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
+            first = file.readline()
+            file.seek(0)
+            semicolons = first.count(";") > first.count(",")  # as Excel writes in half of Europe
+            reader = csv.DictReader(file, delimiter=";" if semicolons else ",")
             return list(reader.fieldnames or ()), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cohort.path = {path}: cannot be read ({error}); save it as csv in UTF-8") from None
