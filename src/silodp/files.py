@@ -157,6 +157,11 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
+def plain_name(text: str) -> str:
+    """A name for a file or folder: what is no letter or number becomes _, but for . and -."""
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in text) or "_"
+
+
 def key_of(content: Any) -> str:
     """A name for JSON content, 24 hex digits: equal content has the same name."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]

@@ -5,10 +5,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from conftest import blob_cohort, command_line
-from discs_run import train_on_discs
+from conftest import blob_cohort, command_line, succeed
+from discs_run import discs, train_on_discs
 from safetensors.torch import load_file
 
 from silodp import Cohort, Experiment, train
@@ -63,6 +64,20 @@ def test_at_the_command_line(tmp_path: Path) -> None:
     again = command_line("personalise", run, "--hospital", "a")
     assert again.returncode == 2
     assert "exists already" in again.stderr
+
+
+def test_hospitals_and_folders_of_any_name(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, masks = discs(60, np.random.default_rng(0))
+    hospital = np.array(["Uni/Klinik Köln", ".."])[np.arange(60) % 2]
+    np.savez(tmp_path / "data.npz", image=images, mask=masks, patient=np.arange(60), hospital=hospital)
+    files = {"kind": "npz", "path": str(tmp_path / "data.npz"), "cache": str(tmp_path / "cache")}
+    train(experiment.change(rounds=1, cohort=files), out=tmp_path / "run", device="cpu")
+    monkeypatch.chdir(tmp_path / "run")
+    for name, folder in (("Uni/Klinik Köln", "run-Uni_Klinik_Köln"), ("..", "run-..")):
+        succeed("personalise", ".", "--hospital", name, "--epochs", 1, "--device", "cpu")
+        assert (tmp_path / folder / "personal.json").exists()
 
 
 def test_a_hospital_that_is_not_there_is_named(

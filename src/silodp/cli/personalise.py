@@ -10,7 +10,7 @@ import typer
 from silodp.cli.options import Device, FinishedRun, Json
 from silodp.cli.terminal import console, say
 from silodp.errors import InputError
-from silodp.files import refuse_filled
+from silodp.files import plain_name, refuse_filled
 
 
 def personalise(
@@ -33,7 +33,8 @@ def personalise(
         raise InputError(f"--epochs {epochs}: give 1 or more")
     if not learning_rate > 0:
         raise InputError(f"--learning-rate {learning_rate:g}: choose a number above 0, such as 0.02")
-    folder = out or run.with_name(f"{run.name}-{hospital}")
+    place = run if run.name.strip(".") else run.resolve()
+    folder = out or place.with_name(f"{place.name}-{plain_name(hospital)}")
     refuse_filled(folder)
     tuning = Tuning(epochs, learning_rate)
     with stages() as on_step:

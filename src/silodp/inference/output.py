@@ -16,7 +16,7 @@ from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.pairing import without_ending
 from silodp.cohorts.thumbnail import draw, png_bytes
 from silodp.errors import InputError
-from silodp.files import private_folder, refuse_filled, write_atomically
+from silodp.files import plain_name, private_folder, refuse_filled, write_atomically
 from silodp.inference.inputs import Input, find_images, read_images
 from silodp.inference.predictor import Predictor
 from silodp.tables import write_csv
@@ -90,7 +90,7 @@ def _write_masks(
     else:
         for name, of_image in zip(_numbered(found, stem), masks, strict=True):
             for mask, label in zip(of_image, classes, strict=False):
-                folder = out if len(of_image) == 1 else out / _plain(label)
+                folder = out if len(of_image) == 1 else out / plain_name(label)
                 _write(folder / f"{name}.png", png_bytes(mask.astype(np.uint8) * 255))
 
 
@@ -134,7 +134,3 @@ def _write(path: Path, content: bytes) -> None:
 def _numbered(found: Input, stem: str) -> list[str]:
     """Names for what is written of a file's images, with their numbers if there are several."""
     return [stem + name.removeprefix(found.name).replace("#", "-") for name in found.names]
-
-
-def _plain(label: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in label) or "mask"
