@@ -173,6 +173,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def take_lock(file: IO[Any] | int, busy: str = "") -> None:
+    """Locks an open file until it is closed: waits for its holder, or refuses with the error `busy`."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+    except BlockingIOError:
+        raise InputError(busy) from None
+
+
 def is_held(path: Path) -> bool:
     """Whether any process, this one included, holds a lock (`flock`) on a file; False where there is no file.
 

@@ -12,7 +12,6 @@ files are not opened.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -37,7 +36,7 @@ from silodp.cohorts.sources.limits import refuse_special
 from silodp.cohorts.sources.walking import stamp
 from silodp.cohorts.store_shape import ArrayShape, read_description
 from silodp.errors import InputError
-from silodp.files import key_of, read_json, read_plain, sha256, write_atomically
+from silodp.files import key_of, read_json, read_plain, sha256, take_lock, write_atomically
 
 FORMAT = 3  # raised when the same files would give other images
 # The settings that a store depends on.
@@ -105,7 +104,7 @@ def cached_store(
 def _put(new: Path, place: Path) -> None:
     """Renames a new store to its place, unless another process has put one there that is as complete."""
     with (place.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        take_lock(lock)
         try:
             if len(open_store(place).problems) <= len(open_store(new).problems):
                 return

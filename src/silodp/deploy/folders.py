@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import sync_folder, write_atomically
+from silodp.files import sync_folder, take_lock, write_atomically
 
 
 @contextmanager
@@ -62,10 +61,7 @@ def exclusive(folder: Path) -> Iterator[None]:
             f"{folder}: cannot be opened ({error.strerror}); give a folder of yours, not a link to one"
         ) from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"{folder}: another process is using it; wait for it") from None
+        take_lock(descriptor, f"{folder}: another process is using it; wait for it")
         yield
     finally:
         os.close(descriptor)

@@ -19,7 +19,6 @@ The folder and its files are accessible to their owner only (0700, 0600). Files 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import tomllib
@@ -39,6 +38,7 @@ from silodp.files import (
     read_plain,
     read_text,
     replacing,
+    take_lock,
     to_json,
     write_atomically,
     write_json,
@@ -132,10 +132,7 @@ class RunFolder:
             if file.is_file() and not file.is_symlink():
                 file.chmod(0o600)
         with private_open(self.path / ".lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"{self.path}: another process is running this run; wait for it") from None
+            take_lock(lock, f"{self.path}: another process is running this run; wait for it")
             try:
                 yield self
             finally:

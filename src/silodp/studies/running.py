@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing_extensions import TypedDict
 
 from silodp.errors import InputError
-from silodp.files import private_folder, private_open, write_json
+from silodp.files import private_folder, private_open, take_lock, write_json
 from silodp.runs.schema import read_as
 from silodp.studies.output import write_study
 from silodp.studies.study import Cell, CellRun, Plan, Study, value_of
@@ -187,5 +186,5 @@ def _run_cell(cell: Cell, folder: Path, device: str) -> None:
 def _locked(folder: Path) -> Iterator[None]:
     """Waits until no other study works in this folder. The lock lies beside it: training has one inside."""
     with private_open(folder.parent / f".{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        take_lock(lock)
         yield
