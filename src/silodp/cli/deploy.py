@@ -173,7 +173,7 @@ def run(
     with (
         closing(coordinator.transport),
         nullcontext(begun) if begun else new_folder(out, loaded.name, str(place / "runs")) as path,
-        interruptible(f"silodp deploy run {folder} --resume --out {path}"),
+        interruptible(f"`silodp deploy run {folder} --resume --out {path}`"),
         progress(loaded.name, loaded.rounds) as (show, _),
     ):
         if begun is not None:

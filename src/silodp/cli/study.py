@@ -11,7 +11,7 @@ import typer
 
 from silodp.cli.completion import studies
 from silodp.cli.options import Device, one_of
-from silodp.cli.terminal import print_error, say
+from silodp.cli.terminal import say
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def study(
         _list([study_named(one) for one in study_names()])
         return
     from silodp.cli.display import stages
+    from silodp.cli.training import interruptible
     from silodp.studies.planning import make_plan
     from silodp.studies.running import run_study
     from silodp.studies.study import SCALES
@@ -65,26 +66,23 @@ def study(
     if jobs is not None and jobs < 1:
         raise InputError(f"--jobs {jobs}: at least one")
     words = [word for word in sys.argv[1:] if word != "--resume"]
-    try:
-        with terminated_like_interrupted(), stages() as on_progress:
-            plan = make_plan(
-                chosen.task,
-                one_of("--scale", scale, SCALES),
-                cohort=cohort,
-                seeds=seeds,
-                first_seed=seed,
-                changes=changes or (),
-                settable=chosen.settable,
-                bases=chosen.bases,
-                command=shlex.join(["silodp", *words]),
-                on_read=lambda done, total: on_progress("reading files", done, total),
-            )
-            folder = run_study(
-                chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
-            )
-    except KeyboardInterrupt:
-        print_error("stopped; go on with the same command and --resume")
-        raise typer.Exit(130) from None
+    again = "the same command and --resume"
+    with interruptible(again), terminated_like_interrupted(), stages() as on_progress:
+        plan = make_plan(
+            chosen.task,
+            one_of("--scale", scale, SCALES),
+            cohort=cohort,
+            seeds=seeds,
+            first_seed=seed,
+            changes=changes or (),
+            settable=chosen.settable,
+            bases=chosen.bases,
+            command=shlex.join(["silodp", *words]),
+            on_read=lambda done, total: on_progress("reading files", done, total),
+        )
+        folder = run_study(
+            chosen, plan, out, resume=resume, only=only, jobs=jobs, device=device, on_cell=on_progress
+        )
     say((folder / "table.md").read_text(encoding="utf-8"))
     say(f"study folder: {folder}")
 

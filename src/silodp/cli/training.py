@@ -132,7 +132,7 @@ def followed(
     from silodp.tracking import tracked
 
     with (
-        interruptible(f"silodp resume {folder}" + " --engine flower" * (engine == "flower")),
+        interruptible(f"`silodp resume {folder}{' --engine flower' * (engine == 'flower')}`"),
         progress(title, rounds) as (show, on_read),
         tracked(folder, tensorboard=tensorboard, mlflow=mlflow, also=show) as on_round,
     ):
@@ -140,12 +140,12 @@ def followed(
 
 
 @contextmanager
-def interruptible(command: str) -> Iterator[None]:
-    """On Ctrl-C, which loses the running round only, names the command to go on with and exits with 130."""
+def interruptible(way_on: str) -> Iterator[None]:
+    """On Ctrl-C, which loses the running round only, says what to go on with and exits with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        print_error(f"stopped; go on with `{command}`")
+        print_error(f"stopped; go on with {way_on}")
         raise typer.Exit(130) from None
 
 
