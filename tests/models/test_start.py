@@ -101,18 +101,17 @@ def test_a_new_head_serves_other_classes(tmp_path: Path) -> None:
 
 
 def test_a_runs_files_say_where_its_start_comes_from(
-    begun: Experiment, cohort: Cohort, tmp_path: Path
+    begun: Experiment, start: Path, cohort: Cohort, tmp_path: Path
 ) -> None:
-    result = train(begun, cohort=cohort, out=tmp_path / "run", device="cpu")
+    own = begun.change(model__start=str(start.rename(tmp_path / "Own.safetensors")))
+    result = train(own, cohort=cohort, out=tmp_path / "run", device="cpu")
     record = result.summary["start"]
     assert record is not None
-    assert (record["name"], record["origin"], len(record["digest"])) == ("start", "generated", 64)
+    assert (record["name"], record["origin"], len(record["digest"])) == ("Own", "generated", 64)
     assert read_statement(tmp_path / "run").to_dict()["start"] == record
     (run,) = read_runs([tmp_path / "run"])
-    assert "<dt>Start</dt><dd>start, trained on generated images only" in compose([run], images=False).html
-    assert (
-        "Start: start, trained on generated images only" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
-    )
+    assert "<dt>Start</dt><dd>Own, trained on generated images only" in compose([run], images=False).html
+    assert "Start: Own, trained on generated images only" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
     assert not any("start" in note for note in result.summary["not_covered_by_epsilon"])
 
 

@@ -22,7 +22,8 @@ from silodp.report.contact_sheet_png import as_png
 from silodp.report.frame import render
 from silodp.report.metric import name_of
 from silodp.report.pictures import Block, Gallery, Picture
-from silodp.report.words import sentence, several, without_names
+from silodp.report.words import several, without_names
+from silodp.runs.wording import sentence
 
 if TYPE_CHECKING:
     from silodp.cohorts.partition import Placement

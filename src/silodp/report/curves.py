@@ -12,7 +12,7 @@ from silodp.report.chart import Chart, Line, Point, is_empty, known
 from silodp.report.metric import metric
 from silodp.report.roc import thinned
 from silodp.runs.schema import RoundRecord
-from silodp.runs.wording import show_epsilon
+from silodp.runs.wording import sentence, show_epsilon
 
 if TYPE_CHECKING:
     from silodp.inference.evaluation import ImageScore
@@ -69,7 +69,7 @@ def _metric_chart(headline: str, title: str, lines: tuple[Line, ...]) -> Chart:
     what = metric(headline)
     return Chart(
         title.format(what.name),
-        f"{what.about[0].upper()}{what.about[1:]}.",
+        sentence(what.about),
         what.name,
         lines,
         y_range=(0.0, 1.0),
@@ -189,7 +189,7 @@ def reach_chart(images: Sequence[ImageScore]) -> Chart:
     faint = [Line("each hospital", _reached(found), "faint", hint=one) for one, found in several.items()]
     return Chart(
         f"{what.name}: how many images reach how much",
-        f"{what.about[0].upper()}{what.about[1:]}. A line further up and to the right is better.",
+        f"{sentence(what.about)} A line further up and to the right is better.",
         "share of images that reach it",
         (*faint, Line(f"all images (half of them reach {median(together):.3f})", _reached(together))),
         x_label=what.name,

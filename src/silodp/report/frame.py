@@ -10,7 +10,7 @@ from typing import Any
 from silodp.report import words
 from silodp.report.chart import draw, swatch
 from silodp.runs.promise import chance, neighbours_in_words
-from silodp.runs.wording import show_epsilon
+from silodp.runs.wording import sentence, show_epsilon
 
 HERE = Path(__file__).parent
 WARNING = "This page shows patients' images: keep it, and pass it on, only as you would those."
@@ -69,5 +69,5 @@ def environment(folder: Path = HERE) -> Any:
     )
     found.globals.update(draw=draw, swatch=swatch, chance=chance, neighbours_in_words=neighbours_in_words)
     found.globals.update(show_epsilon=show_epsilon, several=words.several)
-    found.filters["sentence"] = words.sentence
+    found.filters["sentence"] = sentence
     return found

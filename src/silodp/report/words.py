@@ -13,6 +13,8 @@ from silodp.runs.wording import (
     NO_FIGURES,
     describe_baseline,
     describe_certainty,
+    joined_by_and,
+    sentence,
 )
 
 if TYPE_CHECKING:  # it brings PyTorch along
@@ -56,7 +58,7 @@ def purpose(run: Run) -> str:
     classes = run.classes
     named = [name for name in classes if not name.isdigit()]
     if run.experiment.task == "segmentation":
-        return f"to outline {_listed(named)}" if named else "to draw outlines"
+        return f"to outline {joined_by_and(named)}" if named else "to draw outlines"
     if len(classes) == 2 and len(named) == 2:
         return f"to tell «{named[1]}» from «{named[0]}»"
     return f"to tell {len(classes) or 'the'} classes apart"
@@ -70,8 +72,7 @@ def headline(run: Run) -> list[str]:
 def trained(run: Run) -> str:
     """A sentence on who trained what."""
     network = NETWORKS.get(run.experiment.model.kind, "network")
-    who = hospitals(run)
-    return f"{who[0].upper()}{who[1:]} trained one {network} together {purpose(run)}, using {pictures(run)}."
+    return sentence(f"{hospitals(run)} trained one {network} together {purpose(run)}, using {pictures(run)}")
 
 
 def reached(headline: str, test: ModelTest) -> str:
@@ -135,7 +136,7 @@ def targets(run: Run) -> str:
     names = run.classes
     kind = "mask" if run.cohort and run.cohort["target"] == "mask" else "class"
     if not all(name.isdigit() for name in names):
-        return _listed(class_name(name, kind) for name in names)
+        return joined_by_and(class_name(name, kind) for name in names)
     kinds = kind if len(names) == 1 else {"mask": "masks", "class": "classes"}[kind]
     return f"{len(names)} {kinds}, not named"
 
@@ -169,13 +170,3 @@ def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
             line = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "\0", line)
         hidden.append(re.sub(r" *\([^()]*\0[^()]*\)", "", line).replace("\0", "…"))
     return hidden
-
-
-def sentence(text: str) -> str:
-    text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = list(words) or [""]
-    return f"{', '.join(first)} and {last}" if first else last

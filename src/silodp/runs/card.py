@@ -12,6 +12,7 @@ from silodp.runs.wording import (
     describe_cohort,
     describe_start,
     describe_test,
+    sentence,
     show_interval,
 )
 
@@ -57,8 +58,8 @@ def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) 
         "`silodp predict` and `silodp.load` prepare images themselves.",
         f"- Network: {experiment.model.kind}, {summary['parameters']:,} trained parameters; rounds: "
         f"{summary['rounds']}; {summary['members']} hospitals trained it together.",
-        f"- {describe_cohort(summary['cohort']).replace('data: ', 'Data: ', 1)}.",
-        *([f"- {describe_start(start).capitalize()}."] if (start := summary.get("start")) else []),
+        f"- {sentence(describe_cohort(summary['cohort']))}",
+        *([f"- {sentence(describe_start(start))}"] if (start := summary.get("start")) else []),
         f"- Made with silodp {summary['silodp']} and PyTorch {summary['torch']} on {summary['device']}.",
     ]
     return "\n".join(["## What it is", "", *lines])
@@ -67,13 +68,13 @@ def _what(experiment: ResolvedExperiment, summary: Summary, cohort: CohortFile) 
 def _how_well(summary: Summary) -> str:
     test = summary["test"]["last"]
     if not test["tried"]:
-        return f"## How well it does\n\n{NO_FIGURES[0].upper()}{NO_FIGURES[1:]}."
+        return f"## How well it does\n\n{sentence(NO_FIGURES)}"
     rows = ["| metric | test, mean over hospitals | 95 % interval |", "|---|---|---|"]
     for name, value in test["mean"].items():
         rows.append(
             f"| {name} | {or_nan(value):.3f} | {show_interval(test['intervals']['mean'].get(name))} |"
         )
-    told = [f"- {line[0].upper()}{line[1:]}." for line in describe_test(test, summary["headline"])]
+    told = [f"- {sentence(line)}" for line in describe_test(test, summary["headline"])]
     return "\n".join(["## How well it does", "", *rows, "", *told])
 
 

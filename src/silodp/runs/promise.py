@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from silodp.runs.schema import EpsilonRecord, Summary, or_infinite
-from silodp.runs.wording import show_epsilon
+from silodp.runs.wording import joined_by_and, show_epsilon
 
 if TYPE_CHECKING:
     from silodp.settings import BudgetSettings
@@ -126,8 +126,7 @@ def promises_in_words(
             f"ε for a single image is {show_epsilon(epsilon['image'])} (δ = {image_delta or delta:g})."
         )
     if not epsilon["covers_everything"]:
-        *first, last = unprotected or ["see below"]
-        names = f"{', '.join(first)} and {last}" if first else last
+        names = joined_by_and(unprotected or ["see below"])
         sentences.append(f"Besides, something was used without noise that no ε covers: {names}.")
     return sentences
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from silodp.models.start import IN_WORDS
@@ -28,6 +28,18 @@ SEEN = {
     "hospital": "in batches of a hospital",
 }
 NO_FIGURES = "how well the model does cannot be said here: no hospital lets its figures out"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter first and a full stop last."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def joined_by_and(words: Iterable[str]) -> str:
+    """«a, b and c»."""
+    *first, last = list(words) or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def describe_round(record: RoundRecord) -> str:
