@@ -26,6 +26,7 @@ from silodp.files import is_held, read_json
 from silodp.privacy.events import Event, Neighbours, Unit
 from silodp.privacy.ledger import read_ledger
 from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.places import last_written
 from silodp.runs.record import not_covered
 from silodp.runs.schema import RoundRecord
 from silodp.tasks import task_named
@@ -171,12 +172,7 @@ def _online(place: Path, settings: CoordinatorSettings, roster: Roster) -> froze
 
 def _newest(runs: Path) -> Path | None:
     """The folder of the run that was written to last."""
-
-    def written(path: Path) -> float:
-        files = (path / name for name in ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "summary.json"))
-        return max(file.stat().st_mtime for file in files if file.exists())
-
-    return max((file.parent for file in runs.glob("*/experiment.toml")), key=written, default=None)
+    return max((file.parent for file in runs.glob("*/experiment.toml")), key=last_written, default=None)
 
 
 def _run(path: Path, metrics: list[RoundRecord]) -> RunStatus:

@@ -14,7 +14,7 @@ from silodp.experiment import ResolvedExperiment
 from silodp.privacy.ledger import Reading, read_ledger
 from silodp.runs.consistency import RunFiles, conflicts, read_run_files
 from silodp.runs.folder import OtherFormat, read_experiment
-from silodp.runs.places import runs_in
+from silodp.runs.places import last_written, runs_in
 from silodp.runs.record import epsilon_of, epsilon_record
 from silodp.runs.schema import EpsilonRecord
 from silodp.tasks import task_named
@@ -69,7 +69,7 @@ def _by_name(folder: Path) -> list[tuple[int, str]]:
 
 
 def _listed(folder: Path) -> Listed:
-    when = datetime.fromtimestamp(_last_written(folder)).astimezone()
+    when = datetime.fromtimestamp(last_written(folder)).astimezone()
     try:
         return _read(folder, when)
     except (InputError, OSError) as error:
@@ -108,10 +108,3 @@ def _epsilon(experiment: ResolvedExperiment, files: RunFiles, ledger: Reading) -
         if record is not None and record["ledger"] == ledger.chains[-1]:
             return record["epsilon"]
     return epsilon_record(epsilon_of(experiment, ledger.events))
-
-
-def _last_written(folder: Path) -> float:
-    """Time of the last change to a file of the run itself, not of later pages or statements."""
-    names = ("experiment.toml", "metrics.jsonl", "ledger.jsonl", "checkpoint.pt", "summary.json")
-    times = [path.stat().st_mtime for name in names if (path := folder / name).is_file()]
-    return max(times, default=0.0)

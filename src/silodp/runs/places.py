@@ -30,6 +30,13 @@ def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
             yield from runs_in(path, deep - 1)
 
 
+def last_written(folder: Path) -> float:
+    """Time of the last change to a file of the run itself, not of later pages or statements."""
+    names = (*_FILES, "metrics.jsonl")
+    times = [path.stat().st_mtime for name in names if (path := folder / name).is_file()]
+    return max(times, default=0.0)
+
+
 def refuse_used(path: Path) -> None:
     """Refuses a folder that is neither new nor empty."""
     way_out = f"give another folder, or continue the run with `silodp resume {path}`"
