@@ -202,10 +202,11 @@ def test_keys_that_are_expected_need_a_person(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(hospitals: Federation, kit: Path, tiny: Experiment) -> None:
     folder = train(hospitals, kit, tiny)
     state = kit / "hospitals" / NAME / "state"
-    (agreement,) = state.glob("runs/*/agreement.json")
-    agreement.write_text("{}")
-    with pytest.raises(InputError, match=r"agreement\.json: damaged; restore it"):
-        site_status(state.parent)
+    for name, content in (("answered", b"damaged"), ("agreement.json", b"{}")):
+        (file,) = state.glob(f"runs/*/{name}")
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=f"{name}: damaged; restore it"):
+            site_status(state.parent)
     (folder / "ledger.jsonl").write_text("nonsense\n")
     with pytest.raises(InputError, match=r"ledger\.jsonl, line 1: not a ledger entry"):
         coordinator_status(kit)

@@ -8,6 +8,8 @@ from pathlib import Path
 from silodp.errors import InputError
 from silodp.files import parse_json, read_plain, to_json, write_atomically
 
+_HEADER = 2**12  # bytes of the first line, at most
+
 
 @dataclass(frozen=True)
 class LastAnswer:
@@ -26,8 +28,20 @@ class LastAnswer:
         if not path.exists():
             return None
         header, _, reply = read_plain(path).partition(b"\n")
-        try:
-            fields = parse_json(header)
-            return cls(int(fields["round"]), str(fields["request"]), reply)
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
+        return cls(*_parsed(header, path), reply)
+
+
+def last_round(path: Path) -> int:
+    """The round of the answer in this file, without its reply, which may be large; 0 where there is none."""
+    if not path.exists():
+        return 0
+    with open(path, "rb") as file:
+        return _parsed(file.readline(_HEADER), path)[0]
+
+
+def _parsed(header: bytes, path: Path) -> tuple[int, str]:
+    try:
+        fields = parse_json(header)
+        return int(fields["round"]), str(fields["request"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None

@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from silodp.deploy.config import read_site
+from silodp.deploy.last_answer import last_round
 from silodp.errors import InputError, printable
 from silodp.experiment import Experiment
 from silodp.files import as_record, is_held, parse_json, read_json, read_text
@@ -27,7 +28,6 @@ from silodp.privacy.ledger import read_ledger
 HEARD, REFUSALS = "heard.json", "refusals.jsonl"
 MOST_REFUSALS = 20
 _TAIL = 2**17  # bytes of the list of refusals that are read
-_HEADER = 2**12  # bytes of a first line; the rest of the file may be large
 
 
 class Refusal(TypedDict):
@@ -148,16 +148,12 @@ def _run(place: Path, events: Sequence[Event]) -> SiteRun:
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: damaged; restore it, or let this hospital leave the run") from None
     mine = events_of_run(place, events)
-    answered, last = place / "answered", 0
-    if answered.exists():
-        with open(answered, "rb") as file:
-            header = file.readline(_HEADER)
-        last = int(parse_json(header)["round"]) if header else 0
+    answered = place / "answered"
     return {
         "run": run,
         "experiment": experiment.name,
         "rounds": experiment.rounds,
-        "last_round": last,
+        "last_round": last_round(answered),
         "epsilon": epsilon_by_adversary(mine, delta, shares),
         "delta": delta,
         "agreed": path.stat().st_mtime,
