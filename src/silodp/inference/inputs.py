@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from silodp.cohorts.catalogue import Scan, Unreadable
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom
+from silodp.cohorts.sources.layout import in_mask_folder
 from silodp.cohorts.sources.medmnist import SPLITS
 from silodp.cohorts.sources.nifti import is_nifti, read_nifti
 from silodp.cohorts.sources.npz import as_images, open_arrays
-from silodp.cohorts.sources.pairing import MASKS
 from silodp.cohorts.sources.pixels import PICTURES, read_picture
 from silodp.cohorts.sources.walking import files_below
 from silodp.errors import InputError
@@ -48,8 +48,7 @@ def find_images(root: Path) -> list[tuple[str, Path]]:
         return [(root.name, root)]
     found = []
     for name in files_below(root).files:
-        folders = {part.lower() for part in PurePosixPath(name).parts[:-1]}
-        if not folders & MASKS and _is_image(root / name):
+        if not in_mask_folder(name) and _is_image(root / name):
             found.append((name, root / name))
     if not found:
         raise InputError(f"{root}: no image below it; give pictures, DICOM, NIfTI or npz files")

@@ -25,7 +25,7 @@ from silodp.cohorts.sources.layout import (
     LAYOUTS,
     by_part,
     class_names,
-    has_roles,
+    in_mask_folder,
     is_paired,
     is_role,
     located,
@@ -90,7 +90,7 @@ class Folder(MaskCohort):
             )
         below = files_below(root)
         names, notes = _images(below, root)
-        labels = None if has_roles(names) else read_labels(root, below.files, names)
+        labels = None if any(map(in_mask_folder, names)) else read_labels(root, below.files, names)
         problems = list(below.problems)
         features: Features = {}
         lists: tuple[Path, ...] = ()

@@ -55,9 +55,9 @@ def by_part(found: list[Found], root: Path) -> list[Found]:
     ]
 
 
-def has_roles(names: Sequence[str]) -> bool:
-    """Whether any image is in a folder of masks."""
-    return any(folder.lower() in MASKS for name in names for folder in PurePosixPath(name).parts[:-1])
+def in_mask_folder(name: str) -> bool:
+    """Whether a file, by its path below the root, is in a folder of masks."""
+    return any(folder.lower() in MASKS for folder in PurePosixPath(name).parts[:-1])
 
 
 def is_role(found: Found) -> bool:
