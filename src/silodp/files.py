@@ -219,7 +219,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def write_json(path: Path, content: Any, indent: int = 2) -> None:
+def write_json(path: Path, content: Any, indent: int | None = 2) -> None:
     """Writes `to_json` of the content and a line feed, as `replacing` does."""
     write_atomically(path, (to_json(content, indent) + "\n").encode())
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from silodp.errors import InputError
-from silodp.files import parse_json, private_folder, read_plain, remove_folder, to_json, write_atomically
+from silodp.files import private_folder, read_json, read_plain, remove_folder, write_atomically, write_json
 from silodp.local.state import state_folder
 
 
@@ -47,7 +47,7 @@ class Journal:
 
     def close(self, hospitals: Iterable[str]) -> None:
         """Fixes which hospitals count, also when the round is repeated."""
-        write_atomically(self._folder / "closed", to_json(sorted(hospitals)).encode())
+        write_json(self._folder / "closed", sorted(hospitals), indent=None)
 
     def clear(self) -> None:
         remove_folder(self._folder)
@@ -57,6 +57,6 @@ class Journal:
         if not path.exists():
             return None
         try:
-            return [str(name) for name in parse_json(read_plain(path))]
+            return [str(name) for name in read_json(path)]
         except (ValueError, TypeError):
             raise InputError(f"{path}: damaged; restore it, or start a new run") from None

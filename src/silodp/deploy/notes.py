@@ -12,7 +12,7 @@ from pathlib import Path
 from silodp.deploy.envelope import Request
 from silodp.deploy.status import HEARD
 from silodp.errors import InputError
-from silodp.files import private_open, to_json, write_atomically
+from silodp.files import private_open, to_json, write_json
 
 LARGEST_LIST = 2**20  # bytes, after which a new list begins
 
@@ -21,7 +21,7 @@ def record_request(folder: Path, request: Request) -> None:
     """Records the last signed request."""
     said = {"time": round(time.time(), 3), "asked": request.kind, "run": request.run}
     with suppress(InputError, OSError):
-        write_atomically(folder / HEARD, to_json(said).encode())
+        write_json(folder / HEARD, said, indent=None)
 
 
 def record_refusal(path: Path, reason: str, **more: str) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from silodp.cohorts import load_cohort
 from silodp.experiment import Experiment
-from silodp.files import private_folder, replacing, to_json, write_atomically
+from silodp.files import private_folder, replacing, write_json
 from silodp.local.parameters import FlatModel
 from silodp.local.trainer import network_input
 from silodp.noise.streams import derive_seed, generator
@@ -103,7 +103,7 @@ class FollowDrift:
         )  # fmt: skip
         private_folder(folder)
         content: _DriftFile = {"drift": [*drift], "learnt": [*learnt], "law": law}
-        write_atomically(folder / "drift.json", to_json(content).encode())
+        write_json(folder / "drift.json", content, indent=None)
 
     def _follow(self, experiment: Experiment, device: torch.device) -> tuple[list[float], list[float], int]:
         """By step: the drift, and the distance of training without noise from its start; then d."""

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.files import private_folder, to_json, write_atomically
+from silodp.files import private_folder, write_json
 from silodp.runs.schema import ModelTest, StartRecord, Values
 from silodp.runs.threads import threads
 from silodp.studies.study import Base, Cell, Plan, Scale, read_product, train_or_resume
@@ -116,7 +116,7 @@ def score_start(experiment: Experiment, folder: Path, device: str) -> None:
         raise InputError("model.start: not set, so there is no start to test; give one")
     content: StartFile = {"start": start, "test": test_record(0, scores, batch, None)}
     private_folder(folder)
-    write_atomically(folder / START_PRODUCT, to_json(content).encode())
+    write_json(folder / START_PRODUCT, content, indent=None)
 
 
 def product_of(tuning: Tuning) -> str:
@@ -145,5 +145,5 @@ def train_and_personalise(experiment: Experiment, folder: Path, device: str, tun
             if hospital.name not in done:
                 found = personalise(folder, hospital.name, tuning, cohort=cohort, device=device)
                 done[hospital.name] = {name: dict(one.values) for name, one in found.scores.items()}
-                write_atomically(so_far, to_json({"hospitals": done}).encode())
+                write_json(so_far, {"hospitals": done}, indent=None)
     so_far.rename(product)
