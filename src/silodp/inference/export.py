@@ -14,8 +14,8 @@ from silodp.errors import InputError
 from silodp.files import refuse_filled, replacing, write_atomically, write_json
 from silodp.inference.predictor import Predictor, output_count
 from silodp.models.kinds import OwnNetwork
-from silodp.runs.folder import RunFolder
-from silodp.runs.schema import Summary, or_nan
+from silodp.runs.folder import read_summary
+from silodp.runs.schema import or_nan
 
 SAME = 1e-4  # tolerance between the probabilities of two programs
 
@@ -134,7 +134,7 @@ def bundled_network(settings: dict[str, Any], channels: int, outputs: int) -> nn
 def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
     from importlib.metadata import version  # MONAI itself takes seconds to import
 
-    summary = _summary(run)
+    summary = read_summary(run)
     settings, test = predictor.preparation.settings, summary["test"]["last"]
     size = list(predictor.preparation.size)
     privacy = {"epsilon": summary["epsilon"], "delta": summary["delta"]}
@@ -174,7 +174,7 @@ def _metadata(predictor: Predictor, run: Path) -> dict[str, Any]:
 
 
 def _facts(predictor: Predictor, run: Path) -> dict[str, str]:
-    summary = _summary(run)
+    summary = read_summary(run)
     return {
         "task": summary["task"],
         "classes": ", ".join(predictor.classes),
@@ -186,13 +186,6 @@ def _facts(predictor: Predictor, run: Path) -> dict[str, str]:
         "ledger": summary["ledger"],
         "silodp": summary["silodp"],
     }
-
-
-def _summary(run: Path) -> Summary:
-    found = RunFolder(run).summary()
-    if found is None:
-        raise InputError(f"{run}: the run is not finished; finish it with `silodp resume {run}`")
-    return found
 
 
 FORMS: dict[str, Callable[[Predictor, Path, Path], str]] = {"onnx": _onnx, "monai": _monai, "torch": _torch}

@@ -278,6 +278,15 @@ def read_experiment(folder: Path) -> ResolvedExperiment:
     return ResolvedExperiment.load(folder / "experiment.toml")
 
 
+def read_summary(folder: Path) -> Summary:
+    """summary.json of a run; an unfinished run is refused."""
+    summary = RunFolder(folder).summary(f"remove it and write it anew with `silodp resume {folder}`")
+    if summary is None:
+        path = folder / "summary.json"
+        raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {folder}`")
+    return summary
+
+
 class OtherFormat(InputError):
     """A run in the format of another version of silodp."""
 

@@ -22,7 +22,7 @@ from silodp.local.trainer import network_input
 from silodp.noise.streams import generator
 from silodp.runs.build import device_named
 from silodp.runs.fitting import named_network, outputs, refuse_other_targets
-from silodp.runs.folder import RunFolder
+from silodp.runs.folder import read_summary
 from silodp.tasks import Task, task_named
 
 OnProgress = Callable[[str, int, int], None]
@@ -65,7 +65,7 @@ def invert(
     masks = victim.train.targets.ndim == 4
     easy = FlatModel(open_network(first.shape[1], size, wanted, masks, settings.seed), place)
     members = experiment.participation.training(cohort.hospitals)
-    v = _last_count(run) if run else _intermediaries(experiment, len(own), members)
+    v = read_summary(run)["intermediaries"] if run else _intermediaries(experiment, len(own), members)
     views = views_of(experiment, easy, own, task, victim, v, experiment.delta)
     chosen = [view for view in views if not settings.views or view.name in settings.views]
     if missing := set(settings.views) - {view.name for view in views}:
@@ -86,15 +86,6 @@ def _intermediaries(experiment: Experiment, parameters: int, members: Sequence[H
     rule, z = experiment.intermediaries, experiment.privacy.noise_multiplier
     expected = experiment.participation.expected_hospitals(len(members))
     return cap(rule.settled_count(z, parameters, expected), room(members, rule.min_samples))[0]
-
-
-def _last_count(run: Path) -> int:
-    summary = RunFolder(run).summary(f"remove it and write it anew with `silodp resume {run}`")
-    if summary is None:
-        raise InputError(
-            f"{run / 'summary.json'}: the run has no result yet; finish it with `silodp resume {run}`"
-        )
-    return summary["intermediaries"]
 
 
 def _others(cohort: Cohort) -> Tensor:
