@@ -159,6 +159,11 @@ class Pictures:
         rows = tuple(row for row, keep in zip(self.rows, kept.tolist(), strict=True) if keep)
         return replace(self, images=self.images[kept], targets=self.targets[kept], rows=rows)
 
+    def with_features(self, more: Mapping[str, Any]) -> Self:
+        """The same images, each with these features beside its own."""
+        rows = (replace(row, features={**row.features, **more}) for row in self.rows)
+        return replace(self, rows=tuple(rows))
+
 
 @dataclass(frozen=True)
 class Measure:

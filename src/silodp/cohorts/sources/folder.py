@@ -162,12 +162,7 @@ def read_files(scan: Scan, settings: MaskCohort) -> Pictures:
 
 
 def _read(scan: Scan, settings: MaskCohort, features: Features) -> Pictures:
-    pictures = read_files(scan, settings)
-    more = features.get(scan.name, {})
-    return replace(
-        pictures,
-        rows=tuple(replace(row, features={**row.features, **more}) for row in pictures.rows),
-    )
+    return read_files(scan, settings).with_features(features.get(scan.name, {}))
 
 
 def _measure(scan: Scan) -> Measure:

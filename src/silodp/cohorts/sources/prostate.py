@@ -94,8 +94,7 @@ def _read(scan: Scan, settings: MaskCohort) -> Pictures:
     number = _LAST_NUMBER.search(PurePosixPath(scan.name).stem)
     if is_nifti(scan.name) or number is None:
         return pictures
-    rows = (replace(row, features={**row.features, "slice": float(number[1])}) for row in pictures.rows)
-    return replace(pictures, rows=tuple(rows))
+    return pictures.with_features({"slice": float(number[1])})
 
 
 def _from_volumes(root: Path, below: Below) -> tuple[list[Scan], list[Problem], list[str]]:
