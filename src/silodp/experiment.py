@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +16,7 @@ from silodp.cohorts.kinds import CohortSettings
 from silodp.cohorts.synthetic_mri import SyntheticMri
 from silodp.compatibility import refuse_incompatible
 from silodp.errors import InputError, did_you_mean
-from silodp.files import read_text
+from silodp.files import read_toml
 from silodp.intermediary import ClosedForm, IntermediaryRule
 from silodp.local.optimizers import Adam, LocalSettings
 from silodp.models.kinds import ModelSettings, UNetModel
@@ -143,12 +142,7 @@ class Experiment(Settings):
                     f"experiment {str(source)!r} is neither a preset ({', '.join(preset_names())}) "
                     "nor a TOML file" + did_you_mean(source, preset_names())
                 )
-        try:
-            tree = tomllib.loads(read_text(path))
-        except InputError:
-            raise
-        except (ValueError, RecursionError) as error:  # of no TOML, of no UTF-8, of a number too long to read
-            raise InputError(f"{path}: not valid TOML ({error})") from None
+        tree = read_toml(path)
         if is_preset:
             tree = _named_after_files(tree, dict(pairs_of(changes)), str(source))
         return cls.build(tree, changes)

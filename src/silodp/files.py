@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import stat
+import tomllib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -122,6 +123,16 @@ def read_plain(path: Path, most: int = TEXT) -> bytes:
 def read_text(path: Path) -> str:
     """Reads UTF-8 text; raises UnicodeDecodeError, a ValueError, where it is not."""
     return read_plain(path).decode("utf-8")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Reads a TOML file; raises InputError for one that is not valid, and OSError."""
+    try:
+        return tomllib.loads(read_text(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number with too many digits
+        raise InputError(f"{path}: not valid TOML ({error})") from None
 
 
 def read_json(path: Path, most: int = TEXT) -> Any:

@@ -12,7 +12,6 @@ import ipaddress
 import os
 import pwd
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from silodp.deploy.limits import Limits
 from silodp.errors import InputError, short
-from silodp.files import read_text
+from silodp.files import read_toml
 from silodp.refusals import describe_error
 from silodp.settings import Settings
 
@@ -216,9 +215,4 @@ def validated(kind: type[Kind], tree: Mapping[str, Any], *above: str) -> Kind:
 def read_tree(path: Path, way_out: str = FROM_INIT) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; {way_out}")
-    try:
-        return tomllib.loads(read_text(path))
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number with too many digits
-        raise InputError(f"{path}: not valid TOML ({error})") from None
+    return read_toml(path)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from silodp.files import (
     private_folder,
     private_open,
     read_plain,
-    read_text,
+    read_toml,
     replacing,
     take_lock,
     to_json,
@@ -294,8 +293,8 @@ class OtherFormat(InputError):
 def refuse_other_format(folder: Path) -> None:
     """Refuses a run folder in a format of another version, before anything else in it is read."""
     try:
-        found = tomllib.loads(read_text(folder / "experiment.toml")).get("format", 1)
-    except (FileNotFoundError, ValueError, RecursionError):
+        found = read_toml(folder / "experiment.toml").get("format", 1)
+    except (FileNotFoundError, ValueError):
         return  # reading the settings reports it
     if found != RUN_FORMAT:
         raise OtherFormat(
