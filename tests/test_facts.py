@@ -8,11 +8,10 @@ from conftest import blob_cohort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silodp import Cohort
+from silodp import Cohort, Experiment
 from silodp.errors import InputError
 from silodp.facts import HospitalFacts, describe_facts, facts_of
 from silodp.runs.schema import CohortFile, checked
-from silodp.tasks import task_named
 
 counts = st.integers(1, 10**6)
 facts = st.builds(
@@ -36,7 +35,7 @@ def test_facts_of_other_types_are_refused(one: HospitalFacts, field: str, value:
 
 def test_facts_are_those_of_the_data() -> None:
     (hospital,) = blob_cohort(1, images=20, size=16).hospitals
-    found = facts_of(hospital, task_named("segmentation"), 4)
+    found = facts_of(hospital, Experiment(intermediaries={"min_samples": 4}))
     assert (found.train, found.validation, found.test) == (12, 4, 4)
     assert (found.shape, found.storage, found.target, found.outputs) == ((1, 16, 16), "float32", "mask", 1)
     assert (found.whole_patients, found.most_intermediaries) == (False, 3)
@@ -48,5 +47,6 @@ def test_facts_are_those_of_the_data() -> None:
 def test_labels_are_looked_at_only_where_nobody_said_how_many_classes_there_are(classes: int | None) -> None:
     labels = torch.tensor([0, 1, 2] * 10)
     (hospital,) = Cohort.from_tensors({"a": (torch.rand(30, 1, 8, 8), labels)}).hospitals
-    found = facts_of(hospital, task_named("classification"), 1, classes)
+    told = {"classes": classes} if classes else {}
+    found = facts_of(hospital, Experiment(task="classification", cohort={"kind": "custom", **told}))
     assert found.outputs == (classes or 3)

@@ -10,9 +10,10 @@ from pydantic import ConfigDict, Field
 
 from silodp.cohorts.cohort import HospitalData
 from silodp.errors import InputError, short
+from silodp.experiment import Experiment
 from silodp.files import as_record
 from silodp.local.splitting import most_intermediaries
-from silodp.tasks import Task
+from silodp.tasks import task_named
 
 Count = Annotated[int, Field(gt=0, lt=2**40)]
 
@@ -62,18 +63,10 @@ class HospitalFacts:
             raise InputError(f"facts: {short(fields)} are not a hospital's; ask it again") from None
 
 
-def facts_of(
-    hospital: HospitalData, task: Task, min_samples: int, classes: int | None = None
-) -> HospitalFacts:
-    """Extracts the facts of a validated hospital.
-
-    Args:
-        hospital: its data.
-        task: segmentation or classification.
-        min_samples: the fewest images that an intermediary may have.
-        classes: the agreed number of classes; None: counted in the labels.
-    """
-    train = hospital.train
+def facts_of(hospital: HospitalData, experiment: Experiment) -> HospitalFacts:
+    """Extracts the facts of a validated hospital that an experiment needs."""
+    train, task = hospital.train, task_named(experiment.task)
+    least = experiment.intermediaries.min_samples
     channels, height, width = train.images.shape[1:]
     return HospitalFacts(
         name=hospital.name,
@@ -83,9 +76,9 @@ def facts_of(
         shape=(channels, height, width),
         storage=str(train.images.dtype).removeprefix("torch."),
         target=task.target,
-        outputs=classes or task.outputs(train.targets),
+        outputs=experiment.cohort.classes or task.outputs(train.targets),
         whole_patients=train.patients is not None,
-        most_intermediaries=most_intermediaries(len(train), min_samples, train.patients),
+        most_intermediaries=most_intermediaries(len(train), least, train.patients),
     )
 
 

@@ -45,7 +45,7 @@ from silodp.deploy.status import REFUSALS, events_of_run
 from silodp.engines.scores import parameters_from, scores_to_bytes
 from silodp.errors import InputError
 from silodp.experiment import Experiment
-from silodp.facts import HospitalFacts, facts_of
+from silodp.facts import facts_of
 from silodp.files import private_folder, private_open, read_plain, to_json, write_atomically
 from silodp.hospital import Hospital
 from silodp.messages import RoundPlan
@@ -54,7 +54,6 @@ from silodp.privacy.adversaries import against
 from silodp.privacy.ledger import Ledger
 from silodp.runs.build import build_hospitals, build_trainer, device_named
 from silodp.runs.parts import Public
-from silodp.tasks import task_named
 
 log = logging.getLogger("silodp")
 
@@ -147,12 +146,8 @@ class Site:
             raise InputError("facts: the request names no experiment")
         experiment = Experiment(**tree)
         refuse_undeployable(experiment)
-        facts = self._facts_of(experiment, self._images(experiment))
+        facts = facts_of(self._images(experiment), experiment)
         return {"facts": facts.to_dict(), "validation_metrics": self.limits.validation_metrics}, b""
-
-    def _facts_of(self, experiment: Experiment, data: HospitalData) -> HospitalFacts:
-        rule, classes = experiment.intermediaries, experiment.cohort.classes
-        return facts_of(data, task_named(experiment.task), rule.min_samples, classes)
 
     def _agree(self, request: Request) -> tuple[dict[str, Any], bytes]:
         """Checks and signs an agreement; one that was signed before is signed again."""
@@ -187,7 +182,7 @@ class Site:
         refuse_undeployable(experiment)
         refuse_run_beyond_limits(self.limits, agreement, experiment)
         data = self._images(experiment)
-        if self._facts_of(experiment, data) not in agreement.facts:
+        if facts_of(data, experiment) not in agreement.facts:
             raise InputError(f"agreement: its facts about {self.name} do not match the hospital's data")
         mine = fingerprint(self._key.public_key())
         if agreement.keys.get(self.name) != mine:

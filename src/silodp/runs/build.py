@@ -111,10 +111,8 @@ def _build(experiment: Experiment, own: Own) -> Parts:
         experiment = chosen.prepared(experiment)
     checked = cohort.check(experiment.cohort.classes) if cohort is not None else None
     cohort = checked or load_cohort(experiment.cohort, own.get("on_read"))
-    task = task_named(experiment.task)
-    refuse_other_targets(cohort, task)
-    known = experiment.intermediaries.min_samples, experiment.cohort.classes
-    facts = [facts_of(one, task, *known) for one in cohort.hospitals]
+    refuse_other_targets(cohort, task_named(experiment.task))
+    facts = [facts_of(one, experiment) for one in cohort.hospitals]
     experiment = rehearsed(experiment, facts, device, own.get("on_trial"))
     public = derive(experiment, facts, place, model, cohort.about.get("simulated"))
     trainer = build_trainer(public, cohort.hospitals)

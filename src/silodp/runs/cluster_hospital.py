@@ -30,7 +30,6 @@ from silodp.local.trainer import LocalTrainer
 from silodp.messages import RoundPlan
 from silodp.runs.build import build_hospitals, build_trainer, derive, device_named
 from silodp.runs.parts import Public
-from silodp.tasks import task_named
 from silodp.tensor_files import read_tensors
 
 log = logging.getLogger("silodp")
@@ -111,8 +110,7 @@ def _site(job: str) -> _Site:
             f"cohort: {platform.node()} reads other images than the machine that started the run; put the "
             "same files there, under the same path"
         )
-    task, least = task_named(experiment.task), experiment.intermediaries.min_samples
-    facts = [facts_of(one, task, least, experiment.cohort.classes) for one in cohort.hospitals]
+    facts = [facts_of(one, experiment) for one in cohort.hospitals]
     public = derive(experiment, facts, device_named(about["device"]))
     return _Site(public, build_trainer(public, cohort.hospitals), cohort)
 
