@@ -218,12 +218,8 @@ class FlowerTransport:
     def _failed(self, run: _Run | None, error: Exception) -> None:
         """Records an error; unless it is temporary, the run is over."""
         reason = wire.reason_of(error)
-        lasting = isinstance(error, wire.ProtocolError) or wire.status_of(error) not in (
-            None,
-            502,
-            503,
-            504,
-        )
+        temporary = wire.status_of(error) in (None, *wire.UNAVAILABLE)
+        lasting = isinstance(error, wire.ProtocolError) or not temporary
         with self._lock:
             if reason != self.problem:
                 log.warning("%s: %s", self._address, reason)

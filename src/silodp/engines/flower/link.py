@@ -185,7 +185,7 @@ class _Session:
             except flower.httpx.TransportError as error:
                 reason: Exception = error
             except flower.httpx.HTTPStatusError as error:
-                if error.response.status_code not in (502, 503, 504):
+                if error.response.status_code not in wire.UNAVAILABLE:
                     raise
                 reason = error
             log.warning("%s: %s", self._address, wire.reason_of(reason))

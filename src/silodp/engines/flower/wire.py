@@ -21,6 +21,7 @@ from silodp.errors import InputError, printable
 
 LARGEST = 2**31 - 1  # bytes of one message
 REQUEST_TIMEOUT = 30.0  # seconds for one HTTP request, of which the largest carries 5 MiB
+UNAVAILABLE = (502, 503, 504)  # HTTP statuses of a proxy or SuperLink that may be back in a moment
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _FRAMING = 2**20  # bytes that Flower adds to a message's pieces
 _MESSAGE_TYPE = "query"  # Flower admits train, evaluate and query; it means nothing here
