@@ -79,8 +79,7 @@ def _onnx(predictor: Predictor, run: Path, out: Path) -> str:
     )  # fmt: skip
     assert program is not None
     program.model.metadata_props.update(_facts(predictor, run))
-    with replacing(out) as file:
-        file.write(program.model_proto.SerializeToString())
+    write_atomically(out, program.model_proto.SerializeToString())
     session = onnxruntime.InferenceSession(out.read_bytes(), providers=["CPUExecutionProvider"])
     found = np.concatenate([session.run(None, {"images": one[None].numpy()})[0] for one in images])
     if (apart := float(np.abs(found - expected).max())) > SAME:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from silodp.errors import InputError, did_you_mean
-from silodp.files import parse_json, read_plain, replacing, to_json
+from silodp.files import parse_json, read_plain, to_json, write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -130,9 +130,7 @@ def write_start(path: Path, network: nn.Module, about: Mapping[str, Any]) -> Non
     tensors = {
         name: tensor.detach().cpu().half().contiguous() for name, tensor in network.state_dict().items()
     }
-    content = save(tensors, {"silodp": to_json({"start": dict(about)})})
-    with replacing(path) as file:
-        file.write(content)
+    write_atomically(path, save(tensors, {"silodp": to_json({"start": dict(about)})}))
 
 
 def card(about: Mapping[str, Any]) -> str:
