@@ -171,6 +171,30 @@ def test_images_that_are_not_square_are_taken_as_in_training_or_refused(source: 
         assert "images of 48 × 16 pixels, and the model takes 16 × 48" in " ".join(done.stderr.split())
 
 
+def test_grey_pictures_among_coloured_ones_are_taken_as_in_training(tmp_path: Path) -> None:
+    """The network saw them as three equal channels; a colour is refused where it learnt of grey alone."""
+    images, _ = discs(16, np.random.default_rng(3))
+    for number, image in enumerate(images):
+        place = tmp_path / f"files/{'ab'[number % 2]}/{('ill', 'well')[number // 2 % 2]}"
+        place.mkdir(parents=True, exist_ok=True)
+        coloured = np.stack([image, image[::-1], image], axis=-1) if number < 4 else image
+        Image.fromarray(coloured).save(place / f"{number}.png")
+    own = {
+        "task": "classification", "cohort.kind": "folder", "cohort.path": str(tmp_path / "files"),
+        "cohort.cache": str(tmp_path / "cache"), "model.kind": "resnet", "model.features": 4, "rounds": 1,
+        "intermediaries.rule": "fixed", "local.batch_size": 2,
+    }  # fmt: skip
+    train(Experiment.build({}, own), out=tmp_path / "run", device="cpu")
+    done = succeed("predict", tmp_path / "run", tmp_path / "files", "--out", tmp_path / "out")
+    assert "left out" not in done.stderr
+    assert len((tmp_path / "out/predictions.csv").read_text().splitlines()) == 17
+    model = silodp.load(tmp_path / "run", device="cpu")
+    assert torch.equal(model(images[:2]), model(np.repeat(images[:2, None], 3, axis=1)))
+    train(Experiment.build({}, own | {"cohort.channels": 1}), out=tmp_path / "grey", device="cpu")
+    grey = silodp.load(tmp_path / "grey", device="cpu")
+    assert (grey(np.repeat(images[:2, None], 3, axis=1)) - grey(images[:2])).abs().max() < 1e-6
+
+
 def test_files_of_one_name_with_other_suffixes_are_written_apart(
     segmented: tuple[Path, Path], tmp_path: Path
 ) -> None:

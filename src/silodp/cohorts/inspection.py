@@ -237,7 +237,7 @@ def _dealt(
                 continue
             return tried, placement, description, None
         except InputError as error:
-            undealt = undealt or str(error)
+            undealt = str(error)  # of the fewest hospitals: it says most of the files
     return (settings if len(tries) > 1 else tries[0]), placement, description, undealt
 
 

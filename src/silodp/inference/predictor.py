@@ -38,11 +38,13 @@ class Preparation:
         size: their height and width.
         scaled: whether images of 0…255 or 0…1 are scaled to −1…1; otherwise, as for a cohort from Python,
             numbers are used unchanged.
+        recolours: whether colours become grey where the model takes grey, as the run's settings asked.
     """
 
     settings: FileCohort
     size: tuple[int, int]
     scaled: bool = True
+    recolours: bool = False
 
     def __call__(self, images: NDArray[Any]) -> Tensor:
         """Prepares (n, c, h, w) bytes, or numbers 0…1, as (n, channels, *size) on the CPU.
@@ -51,7 +53,7 @@ class Preparation:
             Unreadable: why the images do not fit.
         """
         channels = self.settings.channels
-        if images.shape[1] != channels:
+        if images.shape[1] != channels and not (self.scaled and (images.shape[1] == 1 or self.recolours)):
             raise Unreadable(
                 f"{images.shape[1]} channels, and the model was trained on {channels}; "
                 f"give images of {channels}"
@@ -211,7 +213,8 @@ def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Prepara
     if storage in ("uint8", "float16"):
         form["storage"] = storage
     scaled = storage == "uint8" or isinstance(experiment.cohort, StoredCohort)
-    return Preparation(own.model_copy(update=form), (height, width), scaled)
+    recolours = own.channels is not None
+    return Preparation(own.model_copy(update=form), (height, width), scaled, recolours)
 
 
 def output_count(target: str, classes: Sequence[object]) -> int:

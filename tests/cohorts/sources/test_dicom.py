@@ -27,7 +27,7 @@ from pydicom.uid import (
 )
 
 from silodp.cohorts.catalogue import Scan, Unreadable
-from silodp.cohorts.sources.dicom import DicomImage, _silence, read_dicom, read_dicom_image
+from silodp.cohorts.sources.dicom import DicomImage, _silence, measure_dicom, read_dicom, read_dicom_image
 from silodp.cohorts.sources.windows import WINDOWS, head_windows, window
 
 
@@ -415,6 +415,7 @@ def test_a_palette_becomes_colours(tmp_path: Path, transparent: bool) -> None:
     if transparent:  # it goes by the red one's description
         dataset.AlphaPaletteColorLookupTableData = np.array([0, 65535], np.uint16).tobytes()
     assert image_of(dataset, tmp_path).pixels[0, :, 0].tolist() == [[0, 1], [0, 0], [1, 0]]
+    assert measure_dicom(tmp_path / "a.dcm").channels == 3
 
 
 def test_four_channels_are_refused(tmp_path: Path) -> None:

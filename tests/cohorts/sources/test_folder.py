@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,26 @@ def test_patients_by_list(tmp_path: Path) -> None:
     rows = [catalogue.read(each).rows[0] for each in catalogue.scans]
     assert [row.patient for row in rows] == ["007", "7"]
     assert [row.features for row in rows] == [{"scanner": "Acme", "age": 61.0}, {"scanner": "nan"}]
+
+
+def test_names_are_the_same_however_their_accents_are_written(tmp_path: Path) -> None:
+    """macOS writes ö as two characters, others as one."""
+    disk, table = "ill/Köln.png", unicodedata.normalize("NFD", "ill/Köln.png")
+    assert disk != table
+    for one, other in ((disk, table), (table, disk)):
+        root = tmp_path / str(len(one))
+        save(root, one)
+        save(root, "well/2.png")
+        (root / "patients.csv").write_text(f"file,patient\n{other},7\nwell/2.png,8\n", encoding="utf-8")
+        catalogue = look(root)
+        assert problems(catalogue) == {}
+        assert {scan.name: scan.patient for scan in catalogue.scans} == {one: "7", "well/2.png": "8"}
+
+
+def test_folders_of_patients_in_those_of_classes_are_no_hospitals(tmp_path: Path) -> None:
+    touch(tmp_path, "healthy/p0/1.png", "healthy/p1/2.png", "sick/p0/3.png", "sick/p1/4.png")
+    with pytest.raises(InputError, match=r"healthy would be a hospital, with the classes p0, p1; put .*csv"):
+        look(tmp_path)
 
 
 def test_a_pattern_goes_before_the_list(tmp_path: Path) -> None:

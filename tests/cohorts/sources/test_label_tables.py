@@ -1,5 +1,6 @@
 """Classes in a csv beside the images, and folders that lie deeper than they are looked for."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,14 @@ def test_a_csv_with_semicolons_is_read_as_one_with_commas(tmp_path: Path) -> Non
     touch(tmp_path, "1.png", "2.png")
     write_csv(tmp_path / "labels.csv", "file;label;age", "1.png;a, of a kind;40", "2.png;b;50")
     assert look(tmp_path).classes == ("a, of a kind", "b")
+
+
+def test_a_csv_names_files_however_their_accents_are_written(tmp_path: Path) -> None:
+    disk = unicodedata.normalize("NFD", "Köln.png")
+    touch(tmp_path, disk, "2.png")
+    write_csv(tmp_path / "labels.csv", "file,label", "Köln.png,ill", "2,well")
+    catalogue = look(tmp_path)
+    assert (catalogue.problems, {scan.name for scan in catalogue.scans}) == ((), {disk, "2.png"})
 
 
 def test_a_csv_that_is_passed_over_is_named_with_what_it_lacks(tmp_path: Path) -> None:

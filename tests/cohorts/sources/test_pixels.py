@@ -11,10 +11,11 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from PIL import Image
 
-from silodp.cohorts.catalogue import Pictures, Row, Scan, Unreadable, one_picture
+from silodp.cohorts.catalogue import Measure, Pictures, Row, Scan, Unreadable, one_picture
 from silodp.cohorts.sources.pixels import (
     as_unit,
     mask_numbers,
+    measure_picture,
     read_mask_picture,
     read_picture,
     split_masks,
@@ -62,6 +63,17 @@ def test_a_picture_with_a_palette_has_its_colours(tmp_path: Path) -> None:
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     image.save(tmp_path / "x.png")
     np.testing.assert_array_equal(read_picture(tmp_path / "x.png")[:, 0, 1], [40, 50, 60])
+
+
+@pytest.mark.parametrize(("orientation", "turns"), [(1, 0), (3, 2), (6, 3), (8, 1)])
+def test_a_photograph_stands_as_it_was_seen(tmp_path: Path, orientation: int, turns: int) -> None:
+    """EXIF says how the camera was held; 6: the right side was up, so the picture is turned clockwise."""
+    held = Image.Exif()
+    held[0x0112] = orientation
+    Image.fromarray(GREY).save(tmp_path / "x.png", exif=held)
+    expected = np.rot90(GREY, turns)
+    np.testing.assert_array_equal(read_picture(tmp_path / "x.png"), expected[None])
+    assert measure_picture(tmp_path / "x.png") == Measure(*expected.shape)
 
 
 def test_jpeg_is_read_up_to_its_losses(tmp_path: Path) -> None:

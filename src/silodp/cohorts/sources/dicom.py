@@ -124,7 +124,8 @@ def read_dicom_image(path: Path) -> DicomImage:
 def measure_dicom(path: Path) -> Measure:
     """Reads size and channels from the header."""
     file = _open(path)
-    return Measure(int(file.Rows), int(file.Columns), 3 if file.get("SamplesPerPixel") == 3 else 1)
+    coloured = file.get("SamplesPerPixel") == 3 or file.get("PhotometricInterpretation") == "PALETTE COLOR"
+    return Measure(int(file.Rows), int(file.Columns), 3 if coloured else 1)
 
 
 def _grey(image: DicomImage, channels: int | None, head: bool) -> NDArray[np.float32]:

@@ -22,6 +22,7 @@ from silodp.cohorts.catalogue import Catalogue, Measure, Pictures, Problem, Scan
 from silodp.cohorts.kinds import FileCohort, ImageSize, MaskCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, measure_dicom, read_dicom, read_dicom_image
 from silodp.cohorts.sources.layout import (
+    HEALTHY,
     LAYOUTS,
     by_part,
     class_names,
@@ -232,6 +233,12 @@ def _of_classes(root: Path, found: Sequence[Found]) -> _Scans:
         raise InputError(
             f"cohort.path = {root}: no two of the folders {', '.join(sorted(map(str, hospitals))[:3])} have "
             f"a class in common ({', '.join(classes[:3])}); a folder cohort has {LAYOUTS}"
+        )
+    if named := [name for name in hospitals if name and name.isalpha() and name.casefold() in HEALTHY]:
+        raise InputError(
+            f"cohort.path = {root}: {named[0]} would be a hospital, with the classes "
+            f"{', '.join(classes[:3])}; put the images of a class into its folder itself, and their patients "
+            f"into {PATIENTS}; or, if it is a hospital, give it another name"
         )
     number = {name: index for index, name in enumerate(classes)}
     return [scan_of(each, (root / each.name,), number[each.rest[0]]) for each in found], classes, [], ""

@@ -12,7 +12,7 @@ from silodp.cohorts.catalogue import PART_NAMES, Problem
 from silodp.cohorts.sources.pairing import IMAGES, MASKS, Found
 from silodp.errors import InputError
 
-_HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
+HEALTHY = {"normal", "healthy", "negative", "neg", "control", "controls", "benign", "none", "no", "0"}
 _NO = re.compile(r"(no|non|not|without) ")
 LAYOUTS = "hospital/class/*.png, class/*.png, hospital/images/*.png with hospital/masks/*.png"
 
@@ -104,7 +104,7 @@ def class_names(names: Iterable[str], root: Path) -> tuple[str, ...]:
             f"({', '.join(alike)}); name them alike"
         )
     words = {name: re.sub(r"[\s_-]+", " ", name.casefold()) for name in classes}
-    healthy = [name for name, text in words.items() if text in _HEALTHY or _NO.match(text)]
+    healthy = [name for name, text in words.items() if text in HEALTHY or _NO.match(text)]
     if len(healthy) == 1:
         classes.sort(key=lambda name: name != healthy[0])
     return tuple(classes)

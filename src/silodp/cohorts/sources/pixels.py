@@ -20,6 +20,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".
 # And above it 24 bits of red, green and blue: a colour in a mask. No file has such a label.
 COLOURED = 1 << 32
 WHOLE = 1e-3  # tolerance for labels that were scaled
+ORIENTATION = 0x0112  # EXIF's tag: how a camera was held
 MOST_VALUES = 300  # distinct values of a mask that are kept
 
 
@@ -43,6 +44,8 @@ def measure_picture(path: Path) -> Measure:
     """Reads size and channels from the header, and pixels only to find out whether they have colours."""
     with _opened(path, whole=False) as file:
         size = file.height, file.width
+        if file.getexif().get(ORIENTATION, 1) >= 5:  # lying
+            size = file.width, file.height
         if file.mode in ("1", "L", "LA", "I", "F") or file.mode.startswith("I;16"):
             return Measure(*size)
     return Measure(*size, channels=len(read_picture(path)))
@@ -175,7 +178,7 @@ def _percentiles(values: NDArray[np.float32], *wanted: float) -> NDArray[np.floa
 @contextmanager
 def _opened(path: Path, whole: bool = True) -> Iterator[Any]:
     """Opens a picture; with `whole` all pixels are read, which detects truncated files."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -189,6 +192,8 @@ def _opened(path: Path, whole: bool = True) -> Iterator[Any]:
         refuse_larger(path, (file.height, file.width, len(file.getbands())))
         if (frames := getattr(file, "n_frames", 1)) > 1:
             raise Unreadable(f"it has {frames} frames; save each as a file of its own")
-        if whole:
-            file.load()
-        yield file
+        if not whole:
+            yield file
+            return
+        file.load()
+        yield ImageOps.exif_transpose(file) if file.getexif().get(ORIENTATION, 1) != 1 else file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
@@ -124,12 +125,12 @@ def _places(images: Sequence[str]) -> dict[str, str | None]:
     for image in images:
         path = PurePosixPath(image)
         for name in {path.name, without_ending(path.name), without_ending(image)}:
-            places[name] = None if name in places else image
-    return places | {image: image for image in images}
+            places[composed(name)] = None if composed(name) in places else image
+    return places | {composed(image): image for image in images}
 
 
 def _find(said: str, folder: str, places: Mapping[str, str | None]) -> str | None:
-    return places.get(f"{folder}/{said}") or places.get(said)
+    return places.get(composed(f"{folder}/{said}")) or places.get(said)
 
 
 def with_patients(
@@ -143,8 +144,10 @@ def with_patients(
     patients: dict[str, str] = {}
     features: dict[str, dict[str, Any]] = {}
     problems = []
+    known = {composed(scan.name): scan.name for scan in scans}
     for row in rows:
         name = _clean(row["file"])
+        name = known.get(name, name)
         if name in patients or not name:
             what = f"is in {path.name} more than once" if name else "has a row that names no file"
             problems.append(Problem(name or path.name, what))
@@ -182,5 +185,10 @@ def value_of(text: Any) -> float | str:
     return number if math.isfinite(number) else str(text)
 
 
+def composed(text: str) -> str:
+    """The text with each accented letter as one character; macOS writes two."""
+    return unicodedata.normalize("NFC", text)
+
+
 def _clean(text: str | None) -> str:
-    return (text or "").strip().replace("\\", "/").removeprefix("./")
+    return composed((text or "").strip().replace("\\", "/").removeprefix("./"))
