@@ -16,7 +16,9 @@ from silodp.runs.schema import CohortFile, checked
 counts = st.integers(1, 10**6)
 facts = st.builds(
     HospitalFacts, st.text(max_size=20), counts, counts, counts, st.tuples(counts, counts, counts),
-    st.sampled_from(["uint8", "float32"]), st.sampled_from(["mask", "class"]), counts, st.booleans(), counts,
+    st.sampled_from(["uint8", "float32"]), st.sampled_from(["mask", "class"]),
+    st.integers(1, 10**4), st.booleans(),
+    counts,
 )  # fmt: skip
 
 

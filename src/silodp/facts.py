@@ -16,6 +16,8 @@ from silodp.local.splitting import most_intermediaries
 from silodp.tasks import task_named
 
 Count = Annotated[int, Field(gt=0, lt=2**40)]
+Outputs = Annotated[int, Field(gt=0, le=10_000)]
+"""One hospital's word can decide how large everybody's network is."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class HospitalFacts:
     shape: tuple[Count, Count, Count]
     storage: str
     target: Literal["mask", "class"]
-    outputs: Count
+    outputs: Outputs
     whole_patients: bool
     most_intermediaries: Count
 

@@ -311,6 +311,28 @@ def test_an_old_answer_is_no_answer_to_a_new_question(
 
 
 @pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (2, "hospital-1: float32 images of 1 × 8 × 8, each with 2 masks"),
+        (10**6, "hospital-1 does not send its facts"),
+    ],
+)
+def test_a_hospital_that_claims_other_targets_is_named_before_anything_is_built(
+    outputs: int, words: str, hospitals: Federation, tiny: Experiment
+) -> None:
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        if hospital != "hospital-1" or b'"kind": "facts"' not in request:
+            return [reply]
+        opened = hospitals.opened(hospital, reply)
+        about = {**opened.about, "facts": {**opened.about["facts"], "outputs": outputs}}
+        return [seal(replace(opened, about=about), hospitals.keys[hospital])]
+
+    with pytest.raises(InputError, match=words):
+        hospitals.run(tiny, hospitals.network(mishap=mishap))
+    assert not hospitals.out.exists()
+
+
+@pytest.mark.parametrize(
     "scores",
     [
         {"values": {}},

@@ -35,6 +35,8 @@ def hospital_name(name: str) -> str:
     """Returns a name that is safe in file names, systemd units and shells; else ValueError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise ValueError("choose letters, digits, - and _, at most 64, the first a letter or digit")
+    if name.lower() == "coordinator":
+        raise ValueError("choose another name; the coordinator is called that")
     return name
 
 

@@ -133,13 +133,21 @@ def collect_facts(engine: RemoteEngine, experiment: Experiment) -> list[Hospital
     refusals = engine.ask("facts", names, take, about, seconds=engine.coordinator.patience)
     _refuse_incomplete("send its facts", names, found, refusals)
     facts = [found[name] for name in names]
-    if len(forms := {(one.shape, one.target, one.storage): one.name for one in facts}) > 1:
+    forms = {(one.shape, one.storage, _targets(one)): one.name for one in facts}
+    if len(forms) > 1:
         said = "; ".join(
-            f"{name}: {storage} images of {' × '.join(map(str, shape))}, each with a {target}"
-            for (shape, target, storage), name in forms.items()
+            f"{name}: {storage} images of {' × '.join(map(str, shape))}, each with {targets}"
+            for (shape, storage, targets), name in forms.items()
         )
         raise InputError(f"the hospitals' images differ ({said}); set cohort.image_size, or correct the data")
     return facts
+
+
+def _targets(facts: HospitalFacts) -> str:
+    """What each image has, in words; a hospital need not have images of every class."""
+    if facts.target == "class":
+        return "a class"
+    return "a mask" if facts.outputs == 1 else f"{facts.outputs} masks"
 
 
 def make_agreement(engine: RemoteEngine, public: Public) -> Agreement:
