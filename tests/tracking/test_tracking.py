@@ -26,8 +26,7 @@ from conftest import (
 )
 
 from silodp import Cohort, Experiment, InputError, resume, train
-from silodp.tracking import flat_settings, tracked
-from silodp.tracking.mlflow import _without_password
+from silodp.tracking import flat_settings, tracked, without_password
 
 WHERE = {  # name at a tracker → where it stands in a line of metrics.jsonl
     "epsilon/hospital": ("epsilon", "hospital"),
@@ -315,7 +314,7 @@ def test_a_server_that_is_gone_does_not_end_the_training(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{closed_port()}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     caplog.set_level(logging.WARNING)
     folder, experiment = tmp_path / "run", experiment.change(privacy__delta=1e-5)  # of which nobody is warned
@@ -326,6 +325,7 @@ def test_a_server_that_is_gone_does_not_end_the_training(
     (warning,) = caplog.messages
     assert warning.startswith("--mlflow failed (")
     assert "127.0.0.1" in warning
+    assert "secret" not in warning
     assert warning.endswith(f"`silodp resume {folder} --mlflow` logs the rest")
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
@@ -394,7 +394,7 @@ def test_hospitals_may_be_called_anything(experiment: Experiment, tmp_path: Path
     ],
 )
 def test_no_password_is_kept(uri: str, kept: str) -> None:
-    assert _without_password(uri) == kept
+    assert without_password(uri) == kept
 
 
 TINY = ["--set", "rounds=2", "--set", "cohort.slices=40", "--set", "cohort.image_size=32"]

@@ -113,7 +113,8 @@ def refuse_misfit(
         size = tuple(examples.images.shape[1:])
         why = first_line(error)
         raise InputError(
-            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why})"
+            f"model: it cannot train on {len(examples)} images of shape {size} at a time ({why}); "
+            "give images of another size (cohort.image_size), or choose another network (model.kind)"
         ) from None
     _refuse_alone(trainer, hospitals[0])
     if (changed := before.changed()) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,9 +75,10 @@ def tracked(
                 act(tracker)
             except Exception as error:  # an unreachable server or a full disk must not end the training
                 trackers.remove(tracker)
+                why = shorten(without_password(str(error)), 200, placeholder=" …")
                 log.warning(
                     "%s failed (%s); the run goes on without. `silodp resume %s %s` logs the rest",
-                    tracker.option, shorten(str(error), 200, placeholder=" …"), path, tracker.option,
+                    tracker.option, why, path, tracker.option,
                 )  # fmt: skip
 
     def begin() -> None:
@@ -163,6 +165,11 @@ def _metrics(part: str, content: MetricsRecord) -> dict[str, float | None]:
 
 def _finite(named: Mapping[str, float | None]) -> Numbers:
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
+
+
+def without_password(text: str) -> str:
+    """The text without the credentials of its URIs: files and messages are passed on."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def left_out(folder: Path, experiment: ResolvedExperiment, rounds: Sequence[RoundRecord]) -> str:

@@ -17,7 +17,7 @@ from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.files import write_json
 from silodp.runs.schema import RoundRecord, Summary, read_as
-from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers
+from silodp.tracking import Numbers, flat_settings, left_out, result_numbers, round_numbers, without_password
 
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # no third party learns of a hospital's run
@@ -61,9 +61,10 @@ class MLflow:
         try:
             self.client = MlflowClient(self.uri)
         except (MlflowException, OSError) as error:
+            why = shorten(without_password(str(error)), 120, placeholder=" …")
             raise InputError(
-                f"MLFLOW_TRACKING_URI = {_without_password(self.uri)}: MLflow cannot use it "
-                f"({shorten(str(error), 120, placeholder=' …')}); give a server's address or a folder; "
+                f"MLFLOW_TRACKING_URI = {without_password(self.uri)}: MLflow cannot use it "
+                f"({why}); give a server's address or a folder; "
                 "a database needs all of MLflow (`pip install mlflow`)"
             ) from None
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # our own warning is enough
@@ -101,7 +102,7 @@ class MLflow:
     def _known(self, path: Path) -> str | None:
         """The id of the earlier MLflow run, if this server still has it."""
         kept = read_as(_Kept, path, "remove it to begin another run there") if path.exists() else None
-        if kept is None or kept["tracking_uri"] != _without_password(self.uri):
+        if kept is None or kept["tracking_uri"] != without_password(self.uri):
             return None
         run = kept["run_id"]
         try:
@@ -121,7 +122,7 @@ class MLflow:
         found = self.client.get_experiment_by_name(name)
         group = found.experiment_id if found else self.client.create_experiment(name)
         run = str(self.client.create_run(group, run_name=folder.resolve().name).info.run_id)
-        kept: _Kept = {"tracking_uri": _without_password(self.uri), "run_id": run}
+        kept: _Kept = {"tracking_uri": without_password(self.uri), "run_id": run}
         write_json(folder / "mlflow.json", kept)
         return run
 
@@ -142,8 +143,3 @@ class MLflow:
         for start in range(0, len(points), 1000):
             self.client.log_batch(self.run, metrics=points[start : start + 1000])
         self._sent |= {(point.key, point.step) for point in points}
-
-
-def _without_password(uri: str) -> str:
-    """The URI without credentials, since the file is passed on with the run."""
-    return re.sub(r"//[^/@]*@", "//", uri)
