@@ -1,13 +1,17 @@
 """A hospital's own files, in every shape that they may have, for an experiment that the others share."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from conftest import command_line, succeed
 from discs_run import discs, write_discs
+from network import Federation
 
-from silodp import Experiment, InputError
+from silodp import Cohort, Experiment, InputError
 from silodp.deploy.config import SiteCohort, SiteSettings
 from silodp.deploy.own_data import loader
 
@@ -54,3 +58,25 @@ def test_of_files_that_name_hospitals_the_site_is_one(tmp_path: Path) -> None:
 def test_simulated_hospitals_only_where_they_are_asked_for(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "data.npz")
     assert len(loader(site(hospitals=4, hospital="hospital-02"), tmp_path, data)(ASKED).train) == 6
+
+
+def test_a_hospital_of_a_deployment_fine_tunes_on_its_own_files(tmp_path: Path) -> None:
+    """The run's folder has no images; the files need not name the hospital as the roster does."""
+    members = {}
+    for number, name in enumerate(("Aarhus", "Bern", "Cork")):
+        images, masks = discs(20, np.random.default_rng(number))
+        members[name] = (torch.from_numpy(images[:, None]), torch.from_numpy(masks[:, None]).float())
+    asked = Experiment.build({"rounds": 1, "threads": 1, "model": {"features": 2, "levels": 1}}).change(
+        privacy__entropy="seed", intermediaries={"rule": "fixed"}, clipping={"rule": "fixed"},
+        deployment__deadline=60.0, diagnostics=False,
+    )  # fmt: skip
+    run = Federation(tmp_path / "sites", cohort=Cohort.from_tensors(members)).run(asked).folder
+    done = command_line("personalise", run, "--hospital", "Bern")
+    assert done.returncode == 2
+    assert "--data: the run's images are at the hospitals" in done.stderr
+    data = write_npz(tmp_path / "data.npz")
+    options = "--epochs", 1, "--device", "cpu", "--out", tmp_path / "own"
+    succeed("personalise", run, "--hospital", "Bern", "--data", data, *options)
+    record = json.loads((tmp_path / "own/personal.json").read_text())
+    assert (record["hospital"], record["test"]["personal"]["images"]) == ("Bern", 8)
+    succeed("predict", tmp_path / "own", data, "--out", tmp_path / "masks", "--device", "cpu")

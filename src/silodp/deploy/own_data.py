@@ -36,6 +36,31 @@ def loader(
     return load
 
 
+def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Cohort:
+    """A cohort of one hospital from its own files, in the form of the images of a finished run.
+
+    Args:
+        run: its folder.
+        hospital: its name; one of those that the files name, if they name several.
+        given: settings of the section `cohort`, with a path.
+    """
+    from silodp.cohorts.cohort import Cohort, HospitalData
+    from silodp.runs.folder import RunFolder
+
+    facts = RunFolder(run).cohort()
+    if facts is None:
+        raise InputError(f"{run}: the run has no model yet; finish it with `silodp resume {run}`")
+    height, width = facts["size"]
+    form: dict[str, Any] = {"channels": facts["channels"]}
+    if height == width:
+        form["image_size"] = height
+    if facts["target"] == "class":
+        form["classes"] = len(facts["classes"])
+    cohort = _load({**form, **given})
+    own = _select_hospital(cohort, hospital if len(cohort.hospitals) > 1 else None)
+    return Cohort(cohort.name, (HospitalData(hospital, **own.parts),)).check(form.get("classes"))
+
+
 def as_one_hospital(given: dict[str, Any], on_read: OnRead | None = None) -> dict[str, Any]:
     """The settings of a site's files, which are of one hospital where they name none. Reads the files."""
     from silodp.cohorts import CohortSettings

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from silodp.cohorts import load_cohort
 from silodp.cohorts.cohort import Cohort, HospitalData
+from silodp.cohorts.kinds import DeployedCohort
 from silodp.errors import InputError, did_you_mean
 from silodp.files import private_folder, read_plain, to_json, write_atomically, write_json
 from silodp.local.executors import executor_named
@@ -25,7 +26,7 @@ from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
 from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, named_network, with_start_values
-from silodp.runs.folder import read_experiment
+from silodp.runs.folder import RunFolder, read_experiment
 from silodp.tasks.scores import Scores, score
 
 OnStep = Callable[[str, int, int], None]
@@ -87,8 +88,15 @@ def personalise(
         on_step: told which model is trained, and how many of its epochs are done.
     """
     experiment, tuning = read_experiment(run), tuning or Tuning()
-    cohort = cohort if cohort is not None else load_cohort(experiment.cohort)
-    data = _named(cohort, hospital)
+    if cohort is None:
+        if isinstance(experiment.cohort, DeployedCohort):
+            raise InputError("--data: the run's images are at the hospitals; give this hospital's own files")
+        cohort = load_cohort(experiment.cohort)
+    data, known = _named(cohort, hospital), RunFolder(run).cohort()
+    if known is not None and known["target"] == "class":  # this hospital's labels need not show every class
+        classes = max(2, len(known["classes"]))
+        settings = experiment.cohort.model_copy(update={"classes": classes})
+        experiment = experiment.model_copy(update={"cohort": settings})
     scores, tensors = {}, {}
     for name in ("alone", "released", "personal"):
         if model is None:
