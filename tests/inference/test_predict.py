@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.stats import mannwhitneyu
 
 import silodp
-from silodp import Experiment, InputError, train
+from silodp import Cohort, Experiment, InputError, train
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +169,33 @@ def test_images_that_are_not_square_are_taken_as_in_training_or_refused(source: 
         np.savez(tmp_path / "high.npz", image=images.transpose(0, 2, 1), mask=masks.transpose(0, 2, 1))
         done = command_line("evaluate", tmp_path / "run", tmp_path / "high.npz", *cache)
         assert "images of 48 × 16 pixels, and the model takes 16 × 48" in " ".join(done.stderr.split())
+
+
+def test_files_that_the_run_read_as_well_are_told(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = segmented
+    cache = "--set", f"cache={tmp_path / 'cache'}"
+    page = tmp_path / "page.html"
+    told = " ".join(succeed("evaluate", run, data, "--page", page, *cache).stdout.split())
+    assert "its run read 1 of these 1 file as well: the figures may be too good" in told
+    assert "its run read 1 of these 1 file as well" in page.read_text()
+    write_discs(tmp_path / "new", *discs(3, np.random.default_rng(6)))
+    assert "its run read" not in succeed("evaluate", run, tmp_path / "new", *cache).stdout
+    done = command_line("evaluate", run, data, "--set", "hospitals=2")
+    assert "--set hospitals: all images are tested" in done.stderr
+
+
+def test_a_network_from_python_is_loaded_into_one_like_it(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path
+) -> None:
+    def network() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1))
+
+    given = {"cohort": cohort, "model": network(), "device": "cpu"}
+    train(experiment.change(rounds=1, model={"kind": "custom"}), out=tmp_path / "run", **given)
+    done = command_line("predict", tmp_path / "run", tmp_path, "--out", tmp_path / "out")
+    assert "silodp.load(run, model=…)" in " ".join(done.stderr.split())
+    model = silodp.load(tmp_path / "run", model=network(), device="cpu")
+    assert model(cohort.hospitals[0].test.images[:2]).shape == (2, 1, 16, 16)
 
 
 def test_grey_pictures_among_coloured_ones_are_taken_as_in_training(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_at_the_command_line(tmp_path: Path) -> None:
     assert "do not pass it on" in done.stdout
     predicted = command_line("predict", folder, data, "--out", tmp_path / "masks", "--device", "cpu")
     assert predicted.returncode == 0, predicted.stderr
+    assert command_line("runs", tmp_path, "--json").stdout.count('"folder"') == 1  # it is no run
     again = command_line("personalise", run, "--hospital", "a")
     assert again.returncode == 2
     assert "exists already" in again.stderr

@@ -76,6 +76,16 @@ def test_hospitals_are_drawn_each_for_itself() -> None:
     assert ratio == pytest.approx(1 / math.sqrt(2), rel=0.25)
 
 
+def test_one_person_has_no_interval_nor_has_a_mean_with_such_a_hospital() -> None:
+    """Drawing one person again and again gives a width of nothing, as if all were known."""
+    labels, logits = torch.arange(40) % 2, torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    many = score(CLASSIFICATION, logits, labels, None, seed=1)
+    one = score(CLASSIFICATION, logits, labels, torch.zeros(40, dtype=torch.int64), seed=1)
+    assert all(map(math.isnan, one.intervals["accuracy"]))
+    assert all(map(math.isnan, mean_intervals([many, one])["accuracy"]))
+    assert not any(map(math.isnan, mean_intervals([many, many])["accuracy"]))
+
+
 def test_more_images_than_fit_at_once_are_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = torch.arange(40) % 2
     logits = torch.randn(40, 2, generator=torch.Generator().manual_seed(3))
@@ -104,6 +114,14 @@ def test_in_words() -> None:
         outcome(tried={"a": {"images": 90, "patients": 3}, "b": {"images": 5, "patients": None}}), "dice"
     )
     assert few == ["dice 0.800, 95 % interval 0.710–0.880; 95 test images, each judged by itself"]
+    one = {"a": {"images": 90, "patients": 60}, "b": {"images": 9, "patients": 1}}
+    lone = describe_test(outcome(tried=one, intervals={"mean": {"dice": [None, None]}}), "dice")
+    assert lone[0] == "dice 0.800, 99 test images of 61 patients, each judged by itself"
+    assert lone[1].startswith("no interval: a hospital with one test patient")
+    part = outcome(hospitals={"a": {"dice": 0.8}, "b": {"dice": None}, "c": {"dice": None}})
+    assert describe_test(part, "dice")[1] == (
+        "dice is the mean of 1 of 3 hospitals: on the test images of b and c it is not defined"
+    )
     other = {"batch": "hospital", "mean": {"dice": 0.9}, "hospitals": {"a": {"dice": 0.9}}}
     both = describe_test(outcome(batch="image", other=other), "dice")
     assert both[0].endswith("one image at a time")

@@ -24,6 +24,7 @@ from silodp.runs.wording import (
     describe_round,
     describe_test,
     show_epsilon,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def show_result(result: Result) -> None:
     """Prints what a finished run reached and cost."""
     summary = result.summary
     title = f"{summary['experiment']}: test, mean over hospitals"
-    table = make_table(title, "model", *numbers(*result.test))
+    table = make_table(title, "model", *numbers(*map(with_unit, result.test)))
     for which in TESTED:
         test = summary["test"][which]
         values = (f"{or_nan(value):.3f}" for value in test["mean"].values())

@@ -48,7 +48,7 @@ def attack(
         write_attack,
     )
     from silodp.cli.display import stages
-    from silodp.cli.tables import make_table, numbers
+    from silodp.cli.tables import make_table, numbers, print_table
     from silodp.cli.terminal import console as terminal
     from silodp.experiment import Experiment
     from silodp.files import refuse_filled
@@ -78,7 +78,7 @@ def attack(
     for name, _, *figures in rows(result):
         table.add_row(name, *figures)
     console = terminal()
-    console.print(table)
+    print_table(console, table, optional=(HEADER[-1], HEADER[-2]))
     for name, words, *_ in rows(result):
         console.print(f"{name}: {words}")
     if shows_patients(result):

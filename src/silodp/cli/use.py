@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silodp.cli.options import CohortChanges, Device, FinishedRun, Json
+from silodp.cli.options import Device, FinishedRun, Json
 from silodp.cli.terminal import console, print_error, print_json, say
 
 if TYPE_CHECKING:
@@ -54,7 +54,14 @@ def evaluate(
         bool, typer.Option("--images", help="Show images with predictions on the page; they are patients'.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    changes: CohortChanges = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the cohort, such as mask_threshold=1.",
+        ),
+    ] = None,
     best: Which = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -69,6 +76,7 @@ def evaluate(
     from silodp.report.evaluated import compose_evaluation
     from silodp.report.page import refuse_place, write_page
     from silodp.report.reading import read_runs
+    from silodp.report.words import seen_before
 
     for option, file in (("--out", out), ("--page", page)):
         if file is not None and file.exists():
@@ -91,6 +99,8 @@ def evaluate(
         print_json(found.test)
     else:
         _print_test(found.test, f"{path}: the model of {run}")
+        if found.seen:
+            say(f"{path}: {seen_before(found.files, found.seen)}")
     if page is not None:
         say(f"{page}: has figures on patients; handle it as you would handle their images", error=as_json)
         if open_it:
@@ -100,23 +110,21 @@ def evaluate(
 def _print_test(test: ModelTest, title: str) -> None:
     from rich.table import Column
 
-    from silodp.cli.tables import make_table, numbers
+    from silodp.cli.tables import make_table, numbers, print_table
     from silodp.runs.schema import or_nan
-    from silodp.runs.wording import describe_test, show_interval
+    from silodp.runs.wording import describe_test, show_interval, with_unit
 
-    table = make_table(title, Column("hospital", no_wrap=True), *numbers(*test["mean"]))
+    headline, *others = map(with_unit, test["mean"])
+    table = make_table(title, Column("hospital", no_wrap=True), *numbers(headline, *others))
     for hospital, values in test["hospitals"].items():
         table.add_row(hospital, *(f"{or_nan(value):.3f}" for value in values.values()))
     table.add_row("mean", *(f"{or_nan(value):.3f}" for value in test["mean"].values()))
-    console().print(table)
-    headline = next(iter(test["mean"]))
+    print_table(console(), table, optional=others[::-1])
     for line in describe_test(test, headline):
         say(line)
-    others = (name for name in test["mean"] if name != headline)
-    say(
-        "95 % intervals: "
-        + ", ".join(f"{name} {show_interval(test['intervals']['mean'][name])}" for name in others)
-    )
+    intervals = {name: show_interval(edges) for name, edges in test["intervals"]["mean"].items()}
+    if told := [f"{name} {edges}" for name, edges in intervals.items() if edges and name != headline]:
+        say(f"95 % intervals: {', '.join(told)}")
 
 
 def export(

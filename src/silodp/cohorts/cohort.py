@@ -32,6 +32,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        """Shapes only: notebooks and logs are no place for patients' images."""
+        of = f" of {len(set(self.patients.tolist()))} patients" if self.patients is not None else ""
+        return f"Examples(images {tuple(self.images.shape)}, targets {tuple(self.targets.shape)}{of})"
+
     def __getitem__(self, index: Tensor | slice) -> Self:
         """The images at an index, on their device, without `patients`, which no training step uses."""
         return type(self)(self.images[index], self.targets[index])
@@ -66,7 +71,7 @@ class Cohort:
 
     name: str
     hospitals: tuple[HospitalData, ...]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_tensors(
@@ -200,13 +205,21 @@ def _divided(
             while 0 < edge < count and sorted_people[edge] == sorted_people[edge - 1]:
                 edge += 1
             edges[place] = edge
+    starts = range(1, count) if patients is None else (sorted_people.diff().nonzero().flatten() + 1).tolist()
+    if len(starts) >= 2 and all(shares):  # of so many people no part need be empty
+        last = min(max(edges[1], starts[1]), starts[-1])
+        first = min(max(edges[0], starts[0]), max(start for start in starts if start < last))
+        edges = [first, last]
     return list(order.tensor_split(edges))
 
 
 def _check_part(where: str, examples: Examples, like: Examples) -> None:
     images, targets, shape = examples.images, examples.targets, tuple(like.images.shape[1:])
     if len(images) == 0:
-        raise InputError(f"{where}: no images; leave the hospital out or give it data")
+        raise InputError(
+            f"{where}: no images, and each part needs some, of patients of its own; leave the hospital out "
+            "or give it more"
+        )
     if tuple(images.shape[1:]) != shape:
         raise InputError(
             f"{where}: images of shape {tuple(images.shape)}, expected (n, {', '.join(map(str, shape))})"

@@ -30,7 +30,8 @@ def as_named(rows: Sequence[Row], first: Numbers, settings: StoredCohort) -> Dea
     if settings.hospitals not in (None, len(names)):
         raise InputError(
             f"cohort.hospitals = {settings.hospitals}: the files name {len(names)} "
-            f"({listed(names, len(names))}); leave it out, or deal all out anew with cohort.partition=equal"
+            f"({listed(names, len(names))}); set cohort.hospitals={len(names)}, or deal "
+            "all out anew with cohort.partition=equal"
         )
     return tuple(names), np.array([names.index(str(rows[index].hospital)) for index in first]), []
 

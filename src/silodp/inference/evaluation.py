@@ -53,6 +53,8 @@ class Evaluation:
         cohort: the images, all in the test part.
         outputs: by hospital: (n, classes) logits, or predicted masks (n, masks, h, w), bool.
         left_out: number of scans that could not be used.
+        files: number of files that were read.
+        seen: how many of them the run read as well; None where it read no files.
     """
 
     test: ModelTest
@@ -60,6 +62,8 @@ class Evaluation:
     cohort: Cohort
     outputs: Mapping[str, Tensor]
     left_out: int
+    files: int = 0
+    seen: int | None = None
 
 
 def evaluate_files(
@@ -73,6 +77,11 @@ def evaluate_files(
         each: whether to score every image by itself, too.
         on_read: called with the number of decoded files and of all files.
     """
+    for name in ("hospitals", "partition", "sizes", "alpha", "feature", "shares"):
+        if name in given:
+            raise InputError(
+                f"--set {name}: all images are tested, by hospital as the files name them; leave it out"
+            )
     form = predictor.preparation.settings.model_dump(include={"image_size", "channels", "storage", "fit"})
     settings, catalogue, _ = recognise(given, form)
     store = read_store(settings, on_read, catalogue)
@@ -108,7 +117,9 @@ def evaluate_files(
     record = test_record(predictor.round, scores, batch if mixes else "any", None)
     path = Path(given["path"])
     cohort = Cohort(path.name or path.resolve().name, tuple(hospitals))
-    return Evaluation(record, tuple(images), cohort, outputs, len(store.problems))
+    read = [value for name, value in store.files.items() if not name.lower().endswith(".csv")]
+    seen = sum(value in predictor.files for value in read) if predictor.files else None
+    return Evaluation(record, tuple(images), cohort, outputs, len(store.problems), len(read), seen)
 
 
 def write_images(images: Sequence[ImageScore], out: Path) -> None:

@@ -64,7 +64,9 @@ def _onnx(predictor: Predictor, run: Path, out: Path) -> str:
         import onnxruntime
         import onnxscript  # noqa: F401  which PyTorch exports with
     except ImportError as error:
-        raise InputError(f"--format onnx: {error.name} is missing; pip install 'silodp[export]'") from None
+        raise InputError(
+            f"--format onnx: {error.name} is missing; pip install 'silodp[export]', or set --format torch"
+        ) from None
     settings, model = predictor.preparation.settings, Pictures(predictor).eval()
     shape = (settings.channels, *predictor.preparation.size)
     rng = np.random.default_rng(0)

@@ -95,6 +95,7 @@ class Predictor(nn.Module):
         network: after training.
         classes: names of the classes or masks.
         target: "class" or "mask".
+        files: SHA-256 of the files that the run read, where it read any.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Predictor(nn.Module):
         classes: Sequence[str],
         experiment: ResolvedExperiment,
         round_: int,
+        files: frozenset[str] = frozenset(),
     ) -> None:
         """See `load`; `round_` is the round of the model."""
         super().__init__()
@@ -114,6 +116,7 @@ class Predictor(nn.Module):
         self.target: Literal["class", "mask"] = trainer.task.target
         self._trainer = trainer
         self.round = round_
+        self.files = files
 
     def forward(self, images: ArrayOrTensor) -> Tensor:
         """Predicts on plain images, each independently of the others.
@@ -188,6 +191,11 @@ def load(
     experiment, facts = read_experiment(folder), RunFolder(folder).cohort()
     if facts is None:
         raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
+    if model is None and experiment.model.kind == "custom":
+        raise InputError(
+            f"{folder}: the run was given its network from Python; load it there, with "
+            "silodp.load(run, model=…), a network like it"
+        )
     outputs = output_count(facts["target"], facts["classes"])
     network = model if model is not None else network_for(experiment, facts["channels"], outputs)
     load_values(network, folder / MODELS[which])
@@ -195,7 +203,8 @@ def load(
     round_ = summary["test"][which]["round"] if summary else experiment.rounds
     classes = list(map(str, facts["classes"]))
     trainer = trainer_outside(network, experiment, device)
-    return Predictor(trainer, preparation_of(experiment, facts), classes, experiment, round_)
+    files = frozenset(facts.get("files", {}).values())
+    return Predictor(trainer, preparation_of(experiment, facts), classes, experiment, round_, files)
 
 
 def preparation_of(experiment: ResolvedExperiment, facts: CohortFile) -> Preparation:

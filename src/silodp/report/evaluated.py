@@ -60,7 +60,7 @@ def _facts(run: Run, found: Evaluation, best: bool) -> list[tuple[str, str]]:
     left_out = f"; {words.several(found.left_out, 'thing')} could not be used" if found.left_out else ""
     return [
         ("Model", f"{network} of the run «{run.name}» after round {test['round']}, {which}"),
-        ("Data", f"«{found.cohort.name}»; whether the model was trained on any of it was not checked"),
+        ("Data", f"«{found.cohort.name}»; {words.seen_before(found.files, found.seen)}"),
         ("Hospitals", f"{len(test['tried'])}, as the files name them" if named else "the files name none"),
         ("Images", f"{count:,}, {SEEN[test['batch']]}{left_out}"),
         ("Intervals", f"bootstrap over {whom}"),

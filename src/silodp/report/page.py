@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.promise import Promise, budget_in_words, promises
 from silodp.runs.record import start_record
-from silodp.runs.schema import ModelTest
+from silodp.runs.schema import ModelTest, or_nan
 from silodp.runs.wording import describe_start, show_epsilon, show_interval
 
 GENERATOR = "silodp report"
@@ -166,6 +167,9 @@ def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
     part = "test" if test else "validation"
     edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
     remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
+    values = [or_nan(one.get(run.headline)) for one in test["hospitals"].values()] if test else []
+    if lacking := sum(map(math.isnan, values)):
+        remark += f", {len(values) - lacking} of {len(values)}"
     return [*tiles, (f"{metric(run.headline).name} on {part} images", shown(value), remark)]
 
 

@@ -156,6 +156,15 @@ def notes(cohort: CohortFile) -> list[str]:
     return [sentence(text) for text in without_names(cohort.get("notes", ()), names)]
 
 
+def seen_before(files: int, seen: int | None) -> str:
+    """Whether a model's run read the files that it is tried on."""
+    if seen is None:
+        return "whether the model was trained on any of it was not checked"
+    if not seen:
+        return "its run read none of these files"
+    return f"its run read {seen:,} of these {several(files, 'file')} as well: the figures may be too good"
+
+
 def without_names(lines: Sequence[str], names: Iterable[str]) -> list[str]:
     """Lines without the names of files and patients, nor the brackets that list some.
 

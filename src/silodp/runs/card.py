@@ -14,6 +14,7 @@ from silodp.runs.wording import (
     describe_test,
     sentence,
     show_interval,
+    with_unit,
 )
 
 
@@ -71,9 +72,8 @@ def _how_well(summary: Summary) -> str:
         return f"## How well it does\n\n{sentence(NO_FIGURES)}"
     rows = ["| metric | test, mean over hospitals | 95 % interval |", "|---|---|---|"]
     for name, value in test["mean"].items():
-        rows.append(
-            f"| {name} | {or_nan(value):.3f} | {show_interval(test['intervals']['mean'].get(name))} |"
-        )
+        edges = show_interval(test["intervals"]["mean"].get(name))
+        rows.append(f"| {with_unit(name)} | {or_nan(value):.3f} | {edges} |")
     told = [f"- {sentence(line)}" for line in describe_test(test, summary["headline"])]
     return "\n".join(["## How well it does", "", *rows, "", *told])
 

@@ -19,6 +19,8 @@ def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
     """Yields the folder if it is a run, else the runs in it, down to `deep` levels."""
     if (folder.parent / "site.toml").is_file():
         return  # a hospital's folder in a deployment, with a ledger over all runs
+    if (folder / "personal.json").is_file():
+        return  # what `silodp personalise` wrote: a model of one hospital, and no run
     if any((folder / name).is_file() for name in _FILES):
         yield folder
     elif deep:

@@ -42,6 +42,11 @@ def joined_by_and(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def with_unit(metric: str) -> str:
+    """A metric's name with its unit: distances are in pixels of the images that the network sees."""
+    return f"{metric} (pixels)" if metric == "hd95" else metric
+
+
 def describe_round(record: RoundRecord) -> str:
     """Metric, v, C and both ε of one line of metrics.jsonl."""
     metrics = list(record["validation"]["mean"].items())[:1]  # of a deployment: where hospitals let them out
@@ -125,6 +130,15 @@ def describe_certainty(test: ModelTest, headline: str) -> list[str]:
             f"{or_nan(other['mean'].get(headline)):.3f}: with its norm layers an image's prediction depends "
             "on the others of its batch; with model.norm=group it does not"
         )
+    lacking = [name for name, one in test["hospitals"].items() if math.isnan(or_nan(one.get(headline)))]
+    if lacking and len(lacking) < len(test["hospitals"]):
+        count = len(test["hospitals"])
+        lines.append(
+            f"{headline} is the mean of {count - len(lacking)} of {count} hospitals: on the test images of "
+            f"{joined_by_and(lacking[:6])}{' and others' if len(lacking) > 6 else ''} it is not defined"
+        )
+    if not edges and any((one["patients"] or one["images"]) == 1 for one in test["tried"].values()):
+        lines.append("no interval: a hospital with one test patient does not show how patients differ")
     few = images if patients is None else patients
     if few < FEW:
         what = "images" if patients is None else "patients"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,8 +37,17 @@ class Scores:
     resampled: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
+    def people(self) -> int:
+        """The number of people, or of images where people are unknown: what the bootstrap draws."""
+        return self.images if self.patients is None else self.patients
+
+    @property
     def intervals(self) -> dict[str, Interval]:
-        return {name: _interval(drawn) for name, drawn in self.resampled.items()}
+        """NaN where there is one person: from one, nobody can tell how people differ."""
+        return {
+            name: _interval(drawn) if self.people > 1 else (math.nan, math.nan)
+            for name, drawn in self.resampled.items()
+        }
 
 
 def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, seed: int) -> Scores:
@@ -77,11 +87,17 @@ def score(task: Task, logits: Tensor, targets: Tensor, patients: Tensor | None, 
 
 
 def mean_intervals(hospitals: Sequence[Scores]) -> dict[str, Interval]:
-    """Bootstrap intervals of the unweighted mean over hospitals; empty without hospitals."""
+    """Bootstrap intervals of the unweighted mean over hospitals; empty without hospitals.
+
+    NaN where a hospital has one person, of whose variation nothing is known.
+    """
     import torch
 
+    known = all(one.people > 1 for one in hospitals)
     return {
         name: _interval(torch.stack([one.resampled[name] for one in hospitals]).nanmean(0))
+        if known
+        else (math.nan, math.nan)
         for name in (hospitals[0].resampled if hospitals else ())
     }
 
