@@ -111,7 +111,7 @@ def test_ct_pictures_with_a_csv_of_labels(tmp_path: Path) -> None:
         lines.append(f"{number}.png,{'bleeding' if ill else 'normal'},p{number // 2},{'AB'[number % 4 // 2]}")
     (tmp_path / "ct/labels.csv").write_text("\n".join(lines) + "\n")
     text = goes_all_the_way(tmp_path, "data", "check", "ct")
-    assert "images in 2 hospitals; classes from labels.csv" in text
+    assert "images in 2 hospitals; classes from csv files (labels.csv)" in text
     assert "24 sizes from 34 × 33 to 57 × 33" in text
     assert "read as 32 × 32 in grey" in text
     assert "add --set cohort.classes=2" in text

@@ -6,7 +6,7 @@ MRI: dict[str, Any] = {
     "name": "mri",
     "rounds": 3,
     "threads": 1,
-    "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 60, "image_size": 32},
+    "cohort": {"kind": "synthetic-mri", "hospitals": 3, "slices": 210, "image_size": 32},
     "model": {"features": 2, "levels": 1},
     "local": {"learning_rate": 0.02, "batch_size": 4},
     "intermediaries": {"rule": "fixed", "count": 2},

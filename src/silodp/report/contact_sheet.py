@@ -189,8 +189,7 @@ def _choose(
 
 def _sentences(lines: Sequence[str], store: Store) -> tuple[str, ...]:
     names = {row.name for row in store.rows} | {row.patient or "" for row in store.rows}
-    names |= {name for name in store.files if not name.lower().endswith(".csv")}
-    names |= {problem.name for problem in store.problems}
+    names |= {*store.files} | {problem.name for problem in store.problems}
     return tuple(sentence(_clean(line)) for line in without_names(lines, names))
 
 

@@ -24,7 +24,7 @@ def test_classes_of_a_csv_by_any_usual_names(tmp_path: Path, columns: str) -> No
     catalogue = look(tmp_path)
     assert (catalogue.classes, catalogue.target, catalogue.problems) == (("normal", "bleeding"), "class", ())
     assert {scan.name: scan.label for scan in catalogue.scans} == {"ct/1.png": 1, "ct/2.png": 0, "3.png": 1}
-    assert catalogue.layout == "images that name no hospital; classes from labels.csv"
+    assert catalogue.layout == "images that name no hospital; classes from csv files (labels.csv)"
     assert catalogue.lists == (tmp_path / "labels.csv",)
 
 

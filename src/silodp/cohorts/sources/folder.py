@@ -259,7 +259,7 @@ def _of_table(root: Path, names: Sequence[str], labels: Labels) -> _Scans:
             hospital = each.rest[0]
         scan = scan_of(replace(each, hospital=hospital), (root / each.name,), number[labels.label[each.name]])
         scans.append(replace(scan, patient=labels.patient.get(each.name, scan.patient)))
-    how = f"; classes from {', '.join(table.name for table in labels.tables)}"
+    how = f"; classes from csv files ({', '.join(table.name for table in labels.tables)})"
     return scans, classes, list(labels.problems), how
 
 
