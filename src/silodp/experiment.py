@@ -137,6 +137,11 @@ class Experiment(Settings):
         is_preset = path.exists()
         if not is_preset:
             path = Path(source)
+            if (path / "experiment.toml").is_file():
+                raise InputError(
+                    f"experiment {str(source)!r} is the folder of a run; continue it with `silodp resume "
+                    f"{path}`, or run {path / 'experiment.toml'} again"
+                )
             if not path.is_file():
                 raise InputError(
                     f"experiment {str(source)!r} is neither a preset ({', '.join(preset_names())}) "

@@ -216,12 +216,13 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "give a new folder") -> None:
+def refuse_filled(folder: Path, leftovers: Collection[str] = (), way_out: str = "") -> None:
     """Refuses an output folder that is not new or empty, except for files that a kill may have left."""
     if folder.exists() and (
         not folder.is_dir() or any(left.name not in leftovers for left in folder.iterdir())
     ):
-        raise InputError(f"--out {folder}: exists already; {way_out}")
+        new = f"give a new {'folder' if folder.is_dir() else 'file'}"
+        raise InputError(f"--out {folder}: exists already; {way_out or new}")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -94,6 +94,10 @@ def _options(
     """Client-level differential privacy for federated medical imaging."""
 
 
+def _denied(error: PermissionError) -> str:
+    return f"{error.filename}: permission denied; ask its owner, or give a file or folder of yours"
+
+
 def main() -> None:
     """Runs a command; an error that the user can correct ends with one line and exit code 2."""
     prepare_streams()
@@ -103,7 +107,7 @@ def main() -> None:
         finally:
             flush(sys.stdout)
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
-        print_error(error)
+        print_error(_denied(error) if isinstance(error, PermissionError) else error)
         sys.exit(2)
     except MemoryError:
         way_out = "give it fewer or smaller images, or a larger machine"

@@ -189,6 +189,8 @@ def load(
     """
     folder = Path(run)
     experiment, facts = read_experiment(folder), RunFolder(folder).cohort()
+    if facts is None and (folder / MODELS[which]).exists():
+        raise InputError(f"{folder / 'cohort.json'}: the file is missing; restore it from where the run is")
     if facts is None:
         raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
     if model is None and experiment.model.kind == "custom":

@@ -75,6 +75,8 @@ def load_values(network: nn.Module, path: Path) -> nn.Module:
         raise InputError(f"{path}: the run has no model yet; finish it with `silodp resume {path.parent}`")
     try:
         network.load_state_dict(load_file(path))
+    except PermissionError:
+        raise
     except Exception:  # safetensors and PyTorch each raise their own kinds on damaged files
         raise InputError(f"{path}: not a model of this experiment; restore it or train again") from None
     return network

@@ -84,7 +84,8 @@ def _read(folder: Path, when: datetime) -> Listed:
     ledger = read_ledger(path) if path.exists() else Reading([], [], 0, False)
     problems = conflicts(files, ledger.events, ledger.chains)
     summary, last = files.summary, files.metrics[-1] if files.metrics else None
-    headline, rounds = task_named(experiment.task).headline, last["round"] if last else 0
+    headline = task_named(experiment.task).headline
+    rounds = summary["rounds"] if summary else last["round"] if last else 0
     state: State = "unfinished"
     if problems:
         state = "damaged"

@@ -29,7 +29,8 @@ def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
         except OSError:  # not accessible
             return
         for path in inside:
-            yield from runs_in(path, deep - 1)
+            with suppress(PermissionError):  # another user's run: its folder is that user's alone
+                yield from runs_in(path, deep - 1)
 
 
 def last_written(folder: Path) -> float:

@@ -62,7 +62,8 @@ def sign(folder: Path, key: Path, accountant: Accountant = "auto") -> str:
     Returns:
         The fingerprint of the key: SHA-256 of the public key (DER), in hex.
     """
-    made = f"make one with `openssl genpkey -algorithm ed25519 -out {key}`"
+    new = key.with_name("signing-key.pem") if key.exists() else key  # no advice may overwrite a key
+    made = f"make one with `openssl genpkey -algorithm ed25519 -out {new}`"
     private = read_signing_key(key, "--sign", made)
     statement = read_statement(folder, accountant)
     if statement.problems:
@@ -114,7 +115,9 @@ def key_fingerprint(key: Path) -> str:
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
-    made = f"whoever signed makes it with `openssl pkey -in key.pem -pubout -out {path}`"
+    made = "whoever signed makes it with `openssl pkey -in signing-key.pem -pubout -out public.pem`"
+    if path.is_file() and b"PRIVATE KEY" in path.read_bytes():
+        made = f"this is a private key; its public half is what `openssl pkey -in {path} -pubout` prints"
     return read_public_key(path, "--verify", made)
 
 

@@ -140,7 +140,7 @@ def _seen_from(experiment: ResolvedExperiment, released: Sequence[Event]) -> Adv
 def _along_the_way(events: Sequence[Event], delta: float, rounds: int) -> list[tuple[int, float, float]]:
     sampled = any(event.sampling_rate < 1 for event in events)
     count = min(rounds, 12 if sampled else 48)  # amplification takes time to compute
-    chosen = sorted({math.ceil(rounds * (number + 1) / count) for number in range(count)})
+    chosen = sorted({min(1, rounds), *(math.ceil(rounds * (number + 1) / count) for number in range(count))})
     return [
         (number, epsilon.hospital, epsilon.intermediary)
         for number in chosen

@@ -164,7 +164,7 @@ def test_a_file_with_the_wrong_arrays_is_refused(
 def test_arrays_of_unlike_length_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="6 images but 5 values"):
         read(tmp_path, {"image": images(), "label": np.arange(5) % 2})
-    with pytest.raises(Unreadable, match="6 images but 4 values in patient"):
+    with pytest.raises(Unreadable, match="6 images but 4 values of patient"):
         read(tmp_path, {"image": images(), "label": np.arange(6) % 2, "patient": np.arange(4)})
     with pytest.raises(Unreadable, match=r"images of shape \(6, 2, 2, 2, 2\)"):
         read(tmp_path, {"image": np.zeros((6, 2, 2, 2, 2)), "label": np.arange(6) % 2})

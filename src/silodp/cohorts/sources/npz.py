@@ -145,7 +145,9 @@ def as_images(array: NDArray[Any]) -> NDArray[Any]:
     elif array.ndim == 4 and array.shape[-1] in (1, 3) and array.shape[1] not in (1, 3):
         array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or array.shape[1] not in (1, 3):
-        raise Unreadable(f"images of shape {array.shape}; give (n, h, w) or (n, channels, h, w)")
+        raise Unreadable(
+            f"images of shape {array.shape}; give (n, h, w), or (n, channels, h, w) with 1 or 3 channels"
+        )
     if array.dtype == np.uint8:
         return array
     finite = np.isfinite(array).all((1, 2, 3)) if array.dtype.kind == "f" else np.ones(len(array), bool)
@@ -184,9 +186,9 @@ def _read(
     for name, values in known.items():
         if values.ndim != 1:
             raise Unreadable(f"{name} has the shape {values.shape}; give one value an image")
-    for name, values in ((scan.name, targets), *known.items()):
+    for name, values in ((names["mask"] or names["label"], targets), *known.items()):
         if len(values) != count:
-            raise Unreadable(f"{count} images but {len(values)} values in {name}")
+            raise Unreadable(f"{count} images but {len(values)} values of {name}; give one an image")
     nothing = [None] * count
     texts = {kind: [_text(value) for value in values.tolist()] for kind, values in known.items()}
     parts = [None if text is None else _part(text) for text in texts.get("part", nothing)]
