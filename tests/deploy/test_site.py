@@ -184,6 +184,25 @@ def test_an_agreement_beyond_a_limit_is_not_signed(what: str, tiny: Experiment, 
     assert_refused(asked.train(asked.plan()), "nothing was agreed on")
 
 
+def test_a_hospital_that_sets_its_own_delta_is_held_to_its_limit_there(
+    tiny: Experiment, tmp_path: Path
+) -> None:
+    """δ = 0.1, at which the ε = 4 of the agreement's δ = 0.01 is less."""
+    own = REHEARSAL.model_copy(update={"epsilon": 3.5, "delta": 0.1})
+    assert Asked(tiny, tmp_path, own).agree().kind == "answer"
+
+
+def test_a_site_computes_with_the_threads_that_were_agreed_on(tiny: Experiment, tmp_path: Path) -> None:
+    """The rounding of its sums depends on their number."""
+    asked, before = Asked(tiny.change(threads=2), tmp_path), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert asked.agree().kind == "answer"
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_limit_is_for_all_runs_together(tiny: Experiment, tmp_path: Path) -> None:
     """A second run, equal to the first to its first plan, is paid for apart; and its price is too much."""
     hospitals = Federation(tmp_path, REHEARSAL.model_copy(update={"epsilon": 5.0}))
@@ -377,7 +396,8 @@ def test_strangers_and_messages_for_others_get_nowhere(agreed: Asked) -> None:
         agreed.send("plan", content, key=agreed.hospitals.keys["hospital-1"]), "signed by another key"
     )
     assert_refused(agreed.send("plan", content, hospital="hospital-1"), "and this is hospital-0")
-    assert_refused(agreed.send("plan", content, run="../../etc"), "is malformed")
+    for run in ("../../etc", "a" * 65):  # it becomes the name of a folder
+        assert_refused(agreed.send("plan", content, run=run), "its run number is malformed")
     assert_refused(agreed.send("plan", content[:-9]), "plan")
     assert agreed.site.ledger.events == []
 
@@ -394,6 +414,8 @@ def test_figures_stay_unless_its_people_let_them_out(tiny: Experiment, tmp_path:
     assert open_.send("evaluate", payload, about=about).kind == "answer"
     assert_refused(open_.send("evaluate", payload[:-4], about=about), "parameters were agreed on")
     assert_refused(open_.send("evaluate", payload, about={**about, "part": "train"}), "'train' with batch")
+    other = {**about, "batch": "patient"}
+    assert_refused(open_.send("evaluate", payload, about=other), "with batch 'patient' is not possible")
 
 
 @pytest.mark.parametrize("error", [RuntimeError, InputError])
