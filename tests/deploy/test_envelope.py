@@ -63,6 +63,7 @@ def test_a_signed_message_of_another_version_is_refused_in_a_sentence() -> None:
         Request("unheard-of", "r", "a"),  # type: ignore[arg-type]
         Request("plan", 7, "a"),  # type: ignore[arg-type]
         Request("plan", "r", "a", []),  # type: ignore[arg-type]
+        Request("plan", "r", "a", {"x": "x" * 2**22}),  # the header alone is 4 MiB
     ):
         with pytest.raises(InputError, match="use the same version"):
             unseal(Request, seal(message, KEY), KEY.public_key())

@@ -38,6 +38,12 @@ def test_one_piece_listed_a_million_times_takes_no_memory() -> None:
         wire.joined(found, 100_000_000)
 
 
+def test_a_message_with_two_arrays_is_refused() -> None:
+    """Which of them was meant, whoever is in between could choose."""
+    with pytest.raises(wire.ProtocolError, match="2 arrays where one was expected"):
+        wire.joined(pieces(b"one") | pieces(b"another"))
+
+
 @given(st.dictionaries(st.text(max_size=4), st.binary(max_size=60), max_size=4))
 def test_nonsense_is_refused_whatever_it_is(found: dict[str, bytes]) -> None:
     with pytest.raises(wire.ProtocolError):
