@@ -311,20 +311,21 @@ def test_an_old_answer_is_no_answer_to_a_new_question(
 
 
 @pytest.mark.parametrize(
-    ("outputs", "words"),
+    ("claim", "words"),
     [
-        (2, "hospital-1: float32 images of 1 × 8 × 8, each with 2 masks"),
-        (10**6, "hospital-1 does not send its facts"),
+        ({"outputs": 2}, "hospital-1: float32 images of 1 × 8 × 8, each with 2 masks"),
+        ({"outputs": 10**6}, "hospital-1 does not send its facts"),
+        ({"name": "hospital-0"}, "hospital-1 does not send its facts"),
     ],
 )
-def test_a_hospital_that_claims_other_targets_is_named_before_anything_is_built(
-    outputs: int, words: str, hospitals: Federation, tiny: Experiment
+def test_a_hospital_whose_facts_cannot_be_is_named_before_anything_is_built(
+    claim: dict[str, object], words: str, hospitals: Federation, tiny: Experiment
 ) -> None:
     def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
         if hospital != "hospital-1" or b'"kind": "facts"' not in request:
             return [reply]
         opened = hospitals.opened(hospital, reply)
-        about = {**opened.about, "facts": {**opened.about["facts"], "outputs": outputs}}
+        about = {**opened.about, "facts": {**opened.about["facts"], **claim}}
         return [seal(replace(opened, about=about), hospitals.keys[hospital])]
 
     with pytest.raises(InputError, match=words):
@@ -363,6 +364,20 @@ def test_a_hospital_that_lies_about_its_figures_is_left_out_of_them(
         assert 0 <= line["validation"]["mean"]["dice"] <= 1
     assert set(run.summary["test"]["last"]["hospitals"]) == {"hospital-1", "hospital-2"}
     assert "hospital-0" in caplog.text
+
+
+def test_a_hospital_that_sends_no_figures_is_waited_for_once(tiny: Experiment, tmp_path: Path) -> None:
+    """Not for minutes in every round: validation must not hold up the training."""
+    hospitals = Federation(tmp_path)
+
+    def mishap(hospital: str, request: bytes, reply: bytes) -> list[bytes | None]:
+        return [] if hospital == "hospital-0" and b'"kind": "evaluate"' in request else [reply]
+
+    network = hospitals.network(mishap=mishap)
+    run = hospitals.run(tiny.change(deployment__deadline=50.0), network)
+    for line in RunFolder(run.folder).metrics():
+        assert set(line["validation"]["hospitals"]) == {"hospital-1", "hospital-2"}
+    assert 50 <= network.clock.now < 100
 
 
 @pytest.mark.parametrize("gone", [0.0, 5.0])
