@@ -67,14 +67,15 @@ def stage(experiment: Experiment, tmp_path: Path) -> Iterator[Stage]:
 
 
 def ask(
-    address: str, path: str = "/", method: str = "GET", host: str | None = None
+    address: str, path: str = "/", method: str = "GET", host: str | None = None, *more: str
 ) -> tuple[int, str, http.client.HTTPMessage]:
-    """One request; `host` in place of the address's own."""
+    """One request; `host` in place of the address's own, and `more` of them beside it."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=30)
     try:
         connection.putrequest(method, path, skip_host=True)
-        connection.putheader("Host", place.netloc if host is None else host)
+        for name in (place.netloc if host is None else host, *more):
+            connection.putheader("Host", name)
         connection.endheaders()
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer.headers
@@ -250,6 +251,7 @@ def test_only_this_machine_is_answered_and_only_to_read(stage: Stage) -> None:
             for path in ("/", "/status.json"):
                 code, text, _ = ask(address, path, host=host)
                 assert (code, NAME in text) == (421, False), host
+        assert ask(address, "/", "GET", f"localhost:{own}", "evil.example")[0] == 421
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"):
             assert ask(address, method=method)[0] == 405
         assert ask(address, method="BREW")[0] == 501
