@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import blob_cohort, command_line
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from network import REHEARSAL, Federation, priced
 from safetensors.torch import load_file
 
@@ -100,6 +101,18 @@ def test_a_hospitals_own_files_are_not_listed_as_a_damaged_run(tiny: Experiment,
     (tmp_path / "sites" / "site.toml").touch()
     hospitals.run(tiny)
     assert [one.folder for one in list_runs([tmp_path])] == [hospitals.out]
+
+
+def test_a_run_goes_on_only_with_the_hospitals_that_signed(tiny: Experiment, tmp_path: Path) -> None:
+    hospitals = Federation(tmp_path)
+    hospitals.run(tiny)
+    hospitals.keys["hospital-1"] = Ed25519PrivateKey.generate()
+    network = hospitals.network()
+    with pytest.raises(
+        InputError, match=r"the roster is not the one that was agreed on; restore roster\.toml"
+    ):
+        hospitals.resume(network)
+    assert network.sent == []
 
 
 def test_a_start_that_is_not_the_packages_must_be_the_same_file_at_every_hospital(
