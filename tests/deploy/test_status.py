@@ -76,6 +76,11 @@ def test_a_hospitals_spending_is_shown_at_the_delta_that_its_limit_is_held_to(
     assert site["delta"] == 1e-2
     assert site["epsilon"] == pytest.approx(hospitals.sites[NAME].spent(1e-2))
     assert site["epsilon"] > 4.0
+    path = kit / "hospitals" / NAME / "site.toml"
+    path.write_text(path.read_text().replace("# delta = 0.01", "delta = 0.05"))  # its own stands above those
+    site = site_status(path.parent)
+    assert site["delta"] == 0.05
+    assert site["epsilon"] == pytest.approx(hospitals.sites[NAME].spent(0.05))
 
 
 @pytest.mark.parametrize("noise", ["central", "shared"])
