@@ -55,6 +55,19 @@ def test_of_files_that_name_hospitals_the_site_is_one(tmp_path: Path) -> None:
             loader(settings, tmp_path, data)(ASKED)
 
 
+def test_a_class_beyond_those_that_were_agreed_on_is_refused_at_the_hospital(tmp_path: Path) -> None:
+    """The network has no output for it. That a hospital shows fewer of them is no mistake."""
+    images, _ = discs(40, np.random.default_rng(0))
+    np.savez(tmp_path / "data.npz", image=images, label=np.arange(40) % 3, patient=np.arange(40))
+    load = loader(site(), tmp_path, tmp_path / "data.npz")
+    assert (
+        len(load(ASKED.change(task="classification", model={"kind": "resnet"}, cohort__classes=4)).train)
+        == 24
+    )
+    with pytest.raises(InputError, match=r"class 2, but cohort\.classes = 2"):
+        load(ASKED.change(task="classification", model={"kind": "resnet"}, cohort__classes=2))
+
+
 def test_simulated_hospitals_only_where_they_are_asked_for(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "data.npz")
     assert len(loader(site(hospitals=4, hospital="hospital-02"), tmp_path, data)(ASKED).train) == 6
