@@ -234,6 +234,22 @@ def test_files_of_one_name_with_other_suffixes_are_written_apart(
     assert written == ["a.bmp.png", "a.png.png", "b#1.png"]
 
 
+def test_files_that_are_none_are_left_out_by_name(segmented: tuple[Path, Path], tmp_path: Path) -> None:
+    """Not opened: a link may lead to another patient's folder, and a hole has no end."""
+    (tmp_path / "new").mkdir()
+    for name, image in zip("abc", discs(3, np.random.default_rng(3))[0], strict=True):
+        Image.fromarray(image).save(tmp_path / f"new/{name}.png")
+    (tmp_path / "new/b.png").rename(tmp_path / "other.png")
+    (tmp_path / "new/b.png").symlink_to(tmp_path / "other.png")
+    with (tmp_path / "new/c.png").open("ab") as file:
+        file.truncate(2**40)
+    done = succeed("predict", segmented[0], tmp_path / "new", "--out", tmp_path / "out")
+    said = " ".join(done.stderr.split())
+    assert "left out: b.png: it is a link out of the cohort's folder; put the file itself there" in said
+    assert "left out: c.png: it takes 1,099,511,627,776 bytes, and is a sparse file" in said
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.png"]
+
+
 def test_labelled_files_that_cannot_be_read_are_not_passed_over(
     segmented: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -262,6 +278,18 @@ def test_from_python_in_three_lines(segmented: tuple[Path, Path]) -> None:
         model(images.astype(np.int64))
     with pytest.raises(InputError, match=r"shape \(1, 1, 1, 1, 1\); give"):
         model(np.zeros((1, 1, 1, 1, 1)))
+
+
+def test_a_small_images_mask_is_made_of_all_that_the_network_said(segmented: tuple[Path, Path]) -> None:
+    """A quarter of the width: each of its pixels stands for 4 × 4, not for those in their middle alone."""
+    model = silodp.load(segmented[0], device="cpu")
+    edges = torch.ones(4, dtype=torch.bool)
+    edges[1:3] = False
+    said = torch.where(edges.repeat(SIDE // 4), 20.0, -20.0).expand(2, 1, SIDE, SIDE)
+    model.logits = lambda prepared: said  # type: ignore[method-assign]
+    found = model(np.zeros((2, SIDE // 4, SIDE // 4), np.uint8))
+    assert found.shape == (2, 1, SIDE // 4, SIDE // 4)
+    assert found[..., 1:-1].sub(0.5).abs().max() < 0.1
 
 
 def test_new_labelled_images_are_scored_as_a_run_would(segmented: tuple[Path, Path], tmp_path: Path) -> None:
@@ -310,3 +338,8 @@ def test_classes_become_probabilities(tmp_path: Path) -> None:
         sick, healthy = (score[[number for number in mine if labels[number] == which]] for which in (1, 0))
         areas.append(mannwhitneyu(sick, healthy).statistic / (len(sick) * len(healthy)))
     assert np.mean(areas) == pytest.approx(result.test["auc"], abs=1e-3)
+    np.savez(tmp_path / "ill.npz", image=images[1::2], label=np.array(["sick"] * 40))  # it would count as 0
+    cache = "--set", f"cache={tmp_path / 'cache'}"
+    done = command_line("evaluate", tmp_path / "run", tmp_path / "ill.npz", *cache)
+    assert done.returncode == 2
+    assert "classes sick in another order or number than the model's healthy, sick" in done.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silodp.cohorts.catalogue import Scan, Unreadable
+from silodp.cohorts.catalogue import Problem, Scan, Unreadable
 from silodp.cohorts.kinds import FileCohort
 from silodp.cohorts.sources.dicom import DICOM, has_dicom_mark, read_dicom
 from silodp.cohorts.sources.layout import in_mask_folder
@@ -40,19 +40,21 @@ class Input:
     slices: tuple[int, ...] | None = None
 
 
-def find_images(root: Path) -> list[tuple[str, Path]]:
-    """Images at a path, as (name, file); folders of masks are skipped."""
+def find_images(root: Path) -> tuple[list[tuple[str, Path]], list[Problem]]:
+    """Images at a path, as (name, file), and what cannot be looked at; folders of masks are skipped."""
     if not root.exists():
         raise InputError(f"{root}: nothing is there")
     if root.is_file():
-        return [(root.name, root)]
-    found = []
-    for name in files_below(root).files:
+        return [(root.name, root)], []
+    found, below = [], files_below(root)
+    for name in below.files:
         if not in_mask_folder(name) and _is_image(root / name):
             found.append((name, root / name))
     if not found:
-        raise InputError(f"{root}: no image below it; give pictures, DICOM, NIfTI or npz files")
-    return found
+        raise InputError(
+            f"{root}: no image below it; give pictures, DICOM, NIfTI or npz files{below.in_words}"
+        )
+    return found, [problem for problem in below.problems if not in_mask_folder(problem.name)]
 
 
 def read_images(name: str, path: Path, settings: FileCohort) -> Input:

@@ -43,9 +43,10 @@ def predict_files(
         The files that could not be used, and why.
     """
     refuse_filled(out)
-    found, problems = find_images(root), []
+    found, problems = find_images(root)
     alike = Counter(without_ending(name) for name, _ in found)  # files a.png and a.jpg keep their suffixes
     rows: list[dict[str, Any]] = []
+    used = 0
     for done, (name, path) in enumerate(found, start=1):
         try:
             refuse_special(path, root if root.is_dir() else None)
@@ -54,6 +55,7 @@ def predict_files(
         except Exception as error:
             problems.append(Problem(name, why_unreadable(error)))
         else:
+            used += 1
             private_folder(out)
             stem = without_ending(name) if alike[without_ending(name)] == 1 else name
             if predictor.target == "class":
@@ -65,7 +67,7 @@ def predict_files(
                 _draw(one, stem, masks, out / "overlays")
         if on_progress is not None:
             on_progress(done, len(found))
-    if len(problems) == len(found):
+    if not used:
         raise InputError(f"{root}: no image can be used; {'; '.join(map(str, problems[:3]))}")
     if predictor.target == "class":
         write_csv(out / "predictions.csv", rows)
