@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import command_line, succeed
-from discs_run import train_on_discs
+from discs_run import SIDE, train_on_discs
 
 import silodp
+from silodp import InputError
+from silodp.inference.export import export
 from silodp.local.trainer import network_input
 
 
@@ -35,6 +38,23 @@ def test_onnx_says_the_same_as_predict(segmented: tuple[Path, Path], tmp_path: P
     assert facts["task"] == "segmentation"
     assert "scaled to −1…1" in facts["preparation"]
     assert {"epsilon_hospital", "epsilon_intermediary", "not_covered_by_epsilon"} <= facts.keys()
+
+
+def test_an_onnx_file_that_says_something_else_is_not_kept(
+    segmented: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another version of PyTorch wrote another network; a real one takes seconds to write."""
+    import onnxruntime
+
+    content = SimpleNamespace(metadata_props={}, SerializeToString=lambda: b"a network")
+    written = SimpleNamespace(model=content, model_proto=content)
+    session = SimpleNamespace(run=lambda *_: [np.full((1, 1, SIDE, SIDE), 2.0)])
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: written)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: session)
+    model = silodp.load(segmented[0], device="cpu")
+    with pytest.raises(InputError, match=r"probabilities are off by [12]\S*; nothing was kept"):
+        export(model, segmented[0], "onnx", tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bundle_is_read_by_monai(segmented: tuple[Path, Path], tmp_path: Path) -> None:
