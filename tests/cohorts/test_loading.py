@@ -230,6 +230,17 @@ def test_prostate_lists_are_kept_and_torn_patients_refused(tmp_path: Path) -> No
     assert any("too good" in note for note in kept.about["notes"])
 
 
+def test_a_list_does_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+    """Whoever wrote the list would choose which of the hospital's other files are trained on."""
+    root = write_lists(tmp_path / "prostate")
+    (tmp_path / "other.png").write_bytes((root / "MSD/Image/case_0/0.png").read_bytes())
+    lists = json.loads((root / "MSD.json").read_text())
+    lists["training"][0]["image"] = "../other.png"
+    (root / "MSD.json").write_text(json.dumps(lists))
+    with pytest.raises(InputError, match=r"other\.png: it is a link out of the cohort's folder"):
+        load_cohort(CohortSettings.of(kind="prostate", path=str(root), image_size=32))
+
+
 def test_bad_files_are_refused_all_together_unless_they_may_be_left_out(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "f")
     (root / "Bern/sick/Bern-sick-p0.png").write_bytes(b"no picture")

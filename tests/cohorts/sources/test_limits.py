@@ -195,6 +195,21 @@ def test_compressed_pixels_that_declare_another_size_than_the_tags(name: str, tm
         read_dicom_image(tmp_path / "a.dcm")
 
 
+@pytest.mark.parametrize("name", ["MR_small_jp2klossless.dcm", "MR_small_jpeg_ls_lossless.dcm"])
+def test_compressed_pixels_that_declare_more_colours_than_there_are(name: str, tmp_path: Path) -> None:
+    """Of the right height and width, and so many colours that they fill a machine."""
+    content = bytearray(Path(str(get_testdata_file(name))).read_bytes())
+    if "jp2k" in name:
+        colours = 16_000
+        struct.pack_into(">H", content, content.find(b"\xff\x4f\xff\x51") + 40, colours)
+    else:
+        colours = content[content.find(b"\xff\xf7") + 9] = 255
+    (tmp_path / "a.dcm").write_bytes(bytes(content))
+    says = f"its compressed pixels are 64 × 64 × {colours}, but its tags say 64 × 64 × 1"
+    with pytest.raises(Unreadable, match=says):
+        read_dicom_image(tmp_path / "a.dcm")
+
+
 def test_the_size_in_a_jpeg_is_pillows() -> None:
     for mode, size in (("L", (17, 31)), ("RGB", (64, 48))):
         out = io.BytesIO()
