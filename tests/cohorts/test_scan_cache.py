@@ -11,6 +11,7 @@ import pytest
 from cohort_files import save, write_csv
 
 from silodp.cohorts import cache as cached
+from silodp.cohorts import scan_cache
 from silodp.cohorts.inspection import inspect, recognise
 from silodp.cohorts.loading import look, read_store
 from silodp.cohorts.sources import rsna_ich, rsna_labels
@@ -154,6 +155,17 @@ def test_an_image_that_was_replaced_is_read_again(root: Path, settings: RsnaIch,
     assert len(scans) == 1  # the same names and lists
     number = [row.name for row in after.rows].index("images/ID_2.png")
     assert after.images[number].max() != before.images[number].max()
+
+
+def test_what_an_older_version_saw_is_looked_at_again(
+    settings: RsnaIch, scans: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have read names and lists in another way."""
+    look(settings)
+    monkeypatch.setattr(scan_cache, "__version__", "99")
+    look(settings)
+    look(settings)
+    assert len(scans) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"decided_by": 3}', b"\xff"])
