@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import blob_cohort
 from safetensors.torch import save
 from torch import nn
 
-from silodp import Experiment, InputError, train
+from silodp import Cohort, Experiment, InputError, train
 from silodp.attacks.inversion import AttackResult, AttackSettings, Search, invert
-from silodp.attacks.inversion.attack import _intermediaries
+from silodp.attacks.inversion.attack import _intermediaries, _others
 from silodp.attacks.inversion.descent import total_variation
-from silodp.attacks.inversion.output import verdict, write_attack
+from silodp.attacks.inversion.output import shows_patients, verdict, write_attack
 from silodp.attacks.inversion.search import Observed, flatten, invert_update
 from silodp.attacks.inversion.views import released
 from silodp.cohorts import load_cohort
@@ -85,6 +86,10 @@ def test_files(attacked: AttackResult, tmp_path: Path) -> None:
     header = (tmp_path / "attack.md").read_text().splitlines()[0]
     assert header.index("ε hospital") < header.index("ε intermediary")
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+    assert not shows_patients(attacked)
+    write_attack(replace(attacked, cohort="clinic"), tmp_path / "real")
+    sheets = [(folder / "sheet.png").read_bytes() for folder in (tmp_path, tmp_path / "real")]
+    assert sheets[0] != sheets[1], "the second one carries a warning"
 
 
 def test_the_scores_are_those_of_the_pictures(attacked: AttackResult) -> None:
@@ -146,6 +151,14 @@ def test_v_of_an_experiment_counts_on_the_hospitals_that_are_expected() -> None:
         seen.append(_intermediaries(drawn, len(parts.model), members))
         assert seen[-1] == parts.first_state().intermediaries
     assert seen == [2, 3]  # √(z·√d/N) is 2.7 and 3.8 with z = 0.5 and d = 7,600
+
+
+def test_an_attacker_knows_other_hospitals_images_and_none_of_the_victims() -> None:
+    """With them a blind guess, which a reconstruction is measured against, would be better than it is."""
+    cohort = blob_cohort(3, images=8)
+    victim, *rest = cohort.hospitals
+    assert torch.equal(_others(cohort), torch.cat([one.train.images for one in rest]))
+    assert torch.equal(_others(Cohort("alone", (victim,))), victim.train.images)
 
 
 def test_labels_can_be_found_along_with_the_image() -> None:
