@@ -6,6 +6,7 @@ import math
 import shutil
 import signal
 import socket
+import stat
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -173,6 +174,8 @@ def test_settings_and_what_epsilon_leaves_out_go_with_it(
     assert run.data.params["model.levels"] == "1"
     assert run.data.params == {name: str(value) for name, value in flat_settings(settings).items()}
 
+    files = [*(folder / "tensorboard").iterdir()]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}  # also once copied elsewhere
     events = event_files(folder)
     assert events.Tags()["images"] == []
     (note, last) = events.Tensors("not covered by ε/text_summary")
