@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -185,10 +186,14 @@ def test_a_key_that_cannot_sign_is_named(
         sign(run, tmp_path / "mine.pem")
 
 
-def test_a_private_key_is_no_public_key(run: Path, keys: Path) -> None:
-    says = r"not a public key in PEM; whoever signed makes it with `openssl pkey"
-    with pytest.raises(InputError, match=says):
+def test_the_wrong_half_of_a_key_is_named_and_no_advice_writes_over_it(run: Path, keys: Path) -> None:
+    says = r"not a public key in PEM; this is a private key; its public half is what `openssl pkey"
+    with pytest.raises(InputError, match=says) as verified:
         verify(run, keys / "key.pem")
+    with pytest.raises(InputError, match="not a private key in PEM; make one with") as signed:
+        sign(run, keys / "public.pem")
+    for told in (verified, signed):
+        assert not re.search(r"-out \S*(key|public)\.pem", str(told.value).replace("signing-key.pem", ""))
 
 
 def test_a_key_with_a_password(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
