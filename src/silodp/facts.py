@@ -18,6 +18,7 @@ from silodp.tasks import task_named
 Count = Annotated[int, Field(gt=0, lt=2**40)]
 Outputs = Annotated[int, Field(gt=0, le=10_000)]
 """One hospital's word can decide how large everybody's network is."""
+Names = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=10_000)]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class HospitalFacts:
         outputs: masks of an image; or classes, as agreed on or else as its labels show.
         whole_patients: whether the patient of each training image is known.
         most_intermediaries: the largest v for which it has images and patients.
+        classes: names of the outputs in their order, where the hospital's files name them other than by
+            number; they must be the same for all, or one network would learn two things as one.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -46,6 +49,7 @@ class HospitalFacts:
     outputs: Outputs
     whole_patients: bool
     most_intermediaries: Count
+    classes: Names = ()
 
     @property
     def images(self) -> dict[str, int]:
@@ -70,6 +74,8 @@ def facts_of(hospital: HospitalData, experiment: Experiment) -> HospitalFacts:
     train, task = hospital.train, task_named(experiment.task)
     least = experiment.intermediaries.min_samples
     channels, height, width = train.images.shape[1:]
+    outputs = experiment.cohort.classes or task.outputs(train.targets)
+    numbered = all(name.isdecimal() for name in hospital.classes) or (task.target == "mask" and outputs == 1)
     return HospitalFacts(
         name=hospital.name,
         train=len(train),
@@ -78,9 +84,10 @@ def facts_of(hospital: HospitalData, experiment: Experiment) -> HospitalFacts:
         shape=(channels, height, width),
         storage=str(train.images.dtype).removeprefix("torch."),
         target=task.target,
-        outputs=experiment.cohort.classes or task.outputs(train.targets),
+        outputs=outputs,
         whole_patients=train.patients is not None,
         most_intermediaries=most_intermediaries(len(train), least, train.patients),
+        classes=() if numbered else hospital.classes,
     )
 
 
@@ -102,7 +109,7 @@ def describe_facts(name: str, facts: Sequence[HospitalFacts], classes: int | Non
         "size": list(first.shape[1:]),
         "storage": first.storage,
         "target": first.target,
-        "classes": [str(number) for number in numbers],
+        "classes": list(first.classes) or [str(number) for number in numbers],
         "classes_counted": first.target == "class" and classes is None,
         "whole_patients": all(one.whole_patients for one in facts),
         "hospitals": {

@@ -1,6 +1,7 @@
 """A hospital's own files, in every shape that they may have, for an experiment that the others share."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import torch
 from conftest import command_line, succeed
 from discs_run import discs, write_discs
 from network import Federation
+from PIL import Image
 
 from silodp import Cohort, Experiment, InputError
 from silodp.deploy.config import SiteCohort, SiteSettings
 from silodp.deploy.own_data import loader
+from silodp.facts import facts_of
 
 ASKED = Experiment.build({"cohort": {"kind": "deployed", "image_size": 32}})
 
@@ -66,6 +69,50 @@ def test_a_class_beyond_those_that_were_agreed_on_is_refused_at_the_hospital(tmp
     )
     with pytest.raises(InputError, match=r"class 2, but cohort\.classes = 2"):
         load(ASKED.change(task="classification", model={"kind": "resnet"}, cohort__classes=2))
+
+
+def classifying(**changes: Any) -> Experiment:
+    return ASKED.change(task="classification", model={"kind": "resnet"}, **changes)
+
+
+def test_labels_that_are_numbers_are_those_that_were_agreed_on(tmp_path: Path) -> None:
+    """A hospital without class 1 must not teach class 2 under its number."""
+    images, _ = discs(40, np.random.default_rng(0))
+    np.savez(tmp_path / "data.npz", image=images, label=np.arange(40) % 2 * 2, patient=np.arange(40))
+    load = loader(site(), tmp_path, tmp_path / "data.npz")
+    found = load(classifying(cohort__classes=3))
+    assert set(found.train.targets.tolist()) == {0, 2}
+    assert facts_of(found, classifying(cohort__classes=3)).classes == ()
+    with pytest.raises(InputError, match=r"cohort\.classes: the labels are 0, 2; the experiment must set"):
+        load(classifying())
+
+
+def write_classes(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for number, image in enumerate(discs(20, np.random.default_rng(len(name)))[0]):
+            Image.fromarray(image).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_names_of_classes_are_told_and_too_few_of_them_are_refused(tmp_path: Path) -> None:
+    load = loader(site(), tmp_path, write_classes(tmp_path / "data", "none", "glioma"))
+    assert facts_of(load(classifying()), classifying()).classes == ("none", "glioma")
+    with pytest.raises(InputError, match=r"cohort\.classes = 3: the files show 2 \(none, glioma\), whose"):
+        load(classifying(cohort__classes=3))
+
+
+def test_hospitals_whose_classes_have_other_names_do_not_train_together(tmp_path: Path) -> None:
+    """Both have classes 0 and 1; to one of them 1 is a glioma, to the other a metastasis."""
+    loaders = {
+        name: loader(site(), tmp_path, write_classes(tmp_path / name, "none", second))
+        for name, second in (("Aarhus", "glioma"), ("Bern", "glioma"), ("Cork", "metastasis"))
+    }
+    members = tuple(replace(load(classifying()), name=name) for name, load in loaders.items())
+    together = Federation(tmp_path / "sites", cohort=Cohort("cohort", members))
+    says = r"differ \(Bern: .* a class \(none, glioma\); Cork: .* a class \(none, metastasis\)"
+    with pytest.raises(InputError, match=says):
+        together.run(classifying(deployment__deadline=60.0, diagnostics=False))
 
 
 def test_simulated_hospitals_only_where_they_are_asked_for(tmp_path: Path) -> None:

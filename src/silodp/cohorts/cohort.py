@@ -47,12 +47,17 @@ class Examples:
 
 @dataclass(frozen=True)
 class HospitalData:
-    """One hospital's images, already divided so that no patient is in two parts."""
+    """One hospital's images, already divided so that no patient is in two parts.
+
+    Attributes:
+        classes: names of the classes or masks in the order of their numbers, where the files name them.
+    """
 
     name: str
     train: Examples
     validation: Examples
     test: Examples
+    classes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def parts(self) -> dict[str, Examples]:

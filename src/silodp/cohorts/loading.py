@@ -64,11 +64,38 @@ def read_store(
         on_read: told how many files of how many have been decoded.
         catalogue: of `settings.path`, if it was scanned before.
     """
-    if not isinstance(settings, FileCohort):
+    if isinstance(settings, FileCohort):
+        store = cached_store(catalogue or look(settings), settings, _cache(settings), on_read)
+    else:
         store = open_store(settings.root)
         _refuse_other_form(store, settings)
+    return _numbered_as_agreed(store, settings)
+
+
+def _numbered_as_agreed(store: Store, settings: StoredCohort) -> Store:
+    """Keeps labels that are whole numbers as they are, where the number of classes is agreed on.
+
+    Otherwise classes are numbered in the order of those that the files show, which in another hospital may
+    be others.
+    """
+    count, names = settings.classes, store.classes
+    if count is None or store.target != "class" or not all_numbers(names):
         return store
-    return cached_store(catalogue or look(settings), settings, _cache(settings), on_read)
+    numbers = [int(name) for name in names]
+    if numbers == [*range(len(numbers))]:
+        return store
+    if max(numbers) >= count:
+        raise InputError(
+            f"cohort.classes = {count}, so that classes are 0 to {count - 1}, and the files have "
+            f"{max(numbers)}; correct the labels, or set another cohort.classes"
+        )
+    targets = np.array(numbers, np.int64)[store.targets]
+    return replace(store, targets=targets, classes=tuple(map(str, range(count))))
+
+
+def all_numbers(names: Sequence[str]) -> bool:
+    """Whether these names of classes are whole numbers."""
+    return all(name.isdecimal() and str(int(name)) == name for name in names)
 
 
 def _cache(settings: FileCohort) -> Path:
@@ -138,7 +165,7 @@ def assemble(store: Store, placement: Placement, *, pixels: bool = True) -> Coho
             images = torch.from_numpy(store.images[mine]) if pixels else first.expand(len(mine), -1, -1, -1)
             people = None if placement.people is None else torch.from_numpy(placement.people[mine])
             examples[part] = Examples(images, torch.from_numpy(store.targets[mine]), people)
-        hospitals.append(HospitalData(name, **examples))
+        hospitals.append(HospitalData(name, *(examples[part] for part in PARTS), classes=store.classes))
     return Cohort(store.kind, tuple(hospitals), _about(store, placement))
 
 

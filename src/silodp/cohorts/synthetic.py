@@ -87,7 +87,7 @@ def _draw_hospital(
         images, targets = (torch.from_numpy(np.concatenate(stack)) for stack in zip(*mine, strict=True))
         numbers = [torch.full((len(drawn),), number) for number, (drawn, _) in enumerate(mine)]
         parts[part] = Examples(images, targets, torch.cat(numbers))
-    return HospitalData(name, **parts)
+    return HospitalData(name, *(parts[part] for part in PARTS))
 
 
 def column(values: Sequence[float] | NDArray[Any]) -> Array:

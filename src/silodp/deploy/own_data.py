@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,29 @@ def loader(
         for name in ("classes", "image_size"):  # public, and the same for all hospitals
             if (value := getattr(experiment.cohort, name, None)) is not None:
                 given[name] = value
-        return _select_hospital(_load(given), settings.cohort.hospital)
+        own = _select_hospital(_load(given), settings.cohort.hospital)
+        _refuse_unclear_numbers(own.classes, own.train.targets.ndim == 1, given.get("classes"))
+        return own
 
     return load
+
+
+def _refuse_unclear_numbers(names: Sequence[str], are_classes: bool, agreed: int | None) -> None:
+    """Refuses classes of which other hospitals may have others, so that their numbers would differ there."""
+    if not are_classes or not names:
+        return
+    way_out = "label every image with the number that all hospitals have agreed on for its class"
+    if all(name.isdecimal() for name in names):
+        if agreed is None and list(names) != list(map(str, range(len(names)))):
+            raise InputError(
+                f"cohort.classes: the labels are {', '.join(names[:6])}; the experiment must set how many "
+                "classes there are, so that they are taken as they are"
+            )
+    elif agreed is not None and len(names) < agreed:
+        raise InputError(
+            f"cohort.classes = {agreed}: the files show {len(names)} ({', '.join(names[:6])}), whose numbers "
+            f"among {agreed} nobody can know; {way_out}"
+        )
 
 
 def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Cohort:
@@ -44,7 +65,7 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
         hospital: its name; one of those that the files name, if they name several.
         given: settings of the section `cohort`, with a path.
     """
-    from silodp.cohorts.cohort import Cohort, HospitalData
+    from silodp.cohorts.cohort import Cohort
     from silodp.runs.folder import RunFolder
 
     facts = RunFolder(run).cohort()
@@ -58,7 +79,8 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
         form["classes"] = len(facts["classes"])
     cohort = _load({**form, **given})
     own = _select_hospital(cohort, hospital if len(cohort.hospitals) > 1 else None)
-    return Cohort(cohort.name, (HospitalData(hospital, **own.parts),)).check(form.get("classes"))
+    _refuse_unclear_numbers(own.classes, own.train.targets.ndim == 1, form.get("classes"))
+    return Cohort(cohort.name, (replace(own, name=hospital),)).check(form.get("classes"))
 
 
 def as_one_hospital(given: dict[str, Any], on_read: OnRead | None = None) -> dict[str, Any]:

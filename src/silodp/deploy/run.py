@@ -133,21 +133,27 @@ def collect_facts(engine: RemoteEngine, experiment: Experiment) -> list[Hospital
     refusals = engine.ask("facts", names, take, about, seconds=engine.coordinator.patience)
     _refuse_incomplete("send its facts", names, found, refusals)
     facts = [found[name] for name in names]
-    forms = {(one.shape, one.storage, _targets(one)): one.name for one in facts}
+    forms = {(one.shape, one.storage, _targets(one), one.classes): one.name for one in facts}
     if len(forms) > 1:
         said = "; ".join(
             f"{name}: {storage} images of {' × '.join(map(str, shape))}, each with {targets}"
-            for (shape, storage, targets), name in forms.items()
+            for (shape, storage, targets, _), name in forms.items()
         )
-        raise InputError(f"the hospitals' images differ ({said}); set cohort.image_size, or correct the data")
+        raise InputError(
+            f"the hospitals' images differ ({said}); set cohort.image_size, name classes alike, or correct "
+            "the data"
+        )
     return facts
 
 
 def _targets(facts: HospitalFacts) -> str:
     """What each image has, in words; a hospital need not have images of every class."""
+    named = (
+        f" ({', '.join(facts.classes[:6])}{', …' if len(facts.classes) > 6 else ''})" if facts.classes else ""
+    )
     if facts.target == "class":
-        return "a class"
-    return "a mask" if facts.outputs == 1 else f"{facts.outputs} masks"
+        return f"a class{named}"
+    return "a mask" if facts.outputs == 1 else f"{facts.outputs} masks{named}"
 
 
 def make_agreement(engine: RemoteEngine, public: Public) -> Agreement:

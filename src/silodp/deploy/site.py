@@ -19,7 +19,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -320,5 +320,5 @@ class Site:
             except InputError as error:  # its text may contain names of files, and so of patients
                 log.warning("the data cannot be read as asked: %s", error)
                 raise InputError("its data cannot be read as the experiment asks; its log says why") from None
-            self._data = form, HospitalData(self.name, **found.parts)
+            self._data = form, replace(found, name=self.name)
         return self._data[1]

@@ -15,7 +15,7 @@ from torch import Tensor
 from silodp.cohorts.catalogue import OnRead
 from silodp.cohorts.cohort import Cohort, Examples, HospitalData
 from silodp.cohorts.inspection import recognise
-from silodp.cohorts.loading import read_store, refuse_unusable
+from silodp.cohorts.loading import all_numbers, read_store, refuse_unusable
 from silodp.cohorts.people import codes, people_of
 from silodp.cohorts.store import Store
 from silodp.errors import InputError
@@ -83,6 +83,8 @@ def evaluate_files(
                 f"--set {name}: all images are tested, by hospital as the files name them; leave it out"
             )
     form = predictor.preparation.settings.model_dump(include={"image_size", "channels", "storage", "fit"})
+    if predictor.target == "class" and all_numbers(predictor.classes):
+        form["classes"] = len(predictor.classes)  # labels that are numbers stay those of the model
     settings, catalogue, _ = recognise(given, form)
     store = read_store(settings, on_read, catalogue)
     refuse_unusable(store, settings)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from silodp.cohorts import Cohort, load_cohort
+from silodp.cohorts.catalogue import PARTS
 from silodp.cohorts.cohort import Examples, HospitalData
 from silodp.engines.scores import parameters_from, scores_to_bytes
 from silodp.errors import InputError
@@ -133,7 +134,7 @@ def read_cohort(path: Path) -> Cohort:
     return Cohort(
         "custom",
         tuple(
-            HospitalData(name, **{part: Examples(**tensors) for part, tensors in parts.items()})
+            HospitalData(name, *(Examples(**parts[part]) for part in PARTS))
             for name, parts in content.items()
         ),
     )
