@@ -218,6 +218,14 @@ def test_the_same_plan_answered_twice_is_one_answer_and_one_step_of_the_states(s
     assert torch.equal(ways[0], ways[2])
 
 
+@pytest.mark.parametrize("state", ["kept", "fresh"])
+def test_an_answer_asked_for_again_brings_diagnostics_only_where_they_are_asked_for(state: str) -> None:
+    one, start = hospital(state=state)
+    asked = plan(start, 2, 0.5)
+    told = [one.answer(asked, diagnose=diagnose)[1] is not None for diagnose in (True, False, True)]
+    assert told == [True, False, True]
+
+
 def test_states_stay_at_the_hospital_and_come_back_to_the_bit(tmp_path: Path) -> None:
     """Put down after rounds 1 and 2; from either it goes on as it did, and only these two are kept."""
     one, start = hospital()
@@ -293,6 +301,47 @@ def test_measured_updates_serve_their_own_plan_only() -> None:
     honest = sent(one, asked)[0]
     one.measure_norms(plan(start, 2, None))
     assert torch.equal(sent(one, asked)[0], honest)
+
+
+def jobs_of(people: list[int] | None, v: int) -> list[Job]:
+    """What a hospital of twelve images of these people lets its intermediaries train, in steps of two."""
+    seen: list[Job] = []
+
+    class Noting(Sequential):
+        def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+            for job in jobs:
+                seen.append(job)
+                yield from super().run([job])
+
+    data = blob_cohort().hospitals[0]
+    patients = None if people is None else torch.tensor(people)
+    data = replace(data, train=replace(data.train, patients=patients))
+    one, start = hospital(data, executor=Noting, batch_size=2)
+    one.answer(plan(start, v, 0.5))
+    return seen
+
+
+def test_steps_do_not_tell_how_many_images_a_patient_has() -> None:
+    """Two intermediaries of twelve images, in steps of two: three each, however the images are divided."""
+    for people in ([0] * 6 + [1] * 6, [0] * 9 + [1] * 3, [0] + [1] * 11):
+        assert [len(job.batches) for job in jobs_of(people, 2)] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("people", "v", "public"),
+    [
+        ([0] * 6 + [1] * 6, 2, False),
+        ([*range(12)], 3, False),
+        ([0] * 6 + [1] * 6, 1, True),
+        (None, 3, True),
+    ],
+    ids=["two of six images", "each of one", "the whole hospital", "unknown"],
+)
+def test_sizes_that_hang_on_patients_are_no_ground_for_stacking(
+    people: list[int] | None, v: int, public: bool
+) -> None:
+    """Also where they are equal: with one image more or less they would not be."""
+    assert [job.public_sizes for job in jobs_of(people, v)] == [public] * v
 
 
 @pytest.mark.parametrize("state", ["kept", "fresh"])
