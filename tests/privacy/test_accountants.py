@@ -247,18 +247,22 @@ def test_a_fixed_fraction_is_never_worse_than_everyone(rate: float, z: float, v:
     assert drawn_["hospital", "add-or-remove"].epsilon <= drawn_["hospital", "replace-one"].epsilon
 
 
-def test_the_bound_without_replacement_counts_a_replaced_hospital_as_moving_twice_as_far() -> None:
-    """One of ten, v = 2, z = 16: a replaced hospital moves the sum by 2·2·C, against noise 16·C."""
+@pytest.mark.parametrize(("asked", "hospitals"), [(1, 10), (3, 20), (17, 101)])
+def test_the_bound_without_replacement_counts_a_replaced_hospital_as_moving_twice_as_far(
+    asked: int, hospitals: int
+) -> None:
+    """v = 2, z = 16: a replaced hospital moves the sum by 2·2·C, against noise 16·C."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
     library = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     gaussian = dp_accounting.GaussianDpEvent(16 / (2 * 2))
-    library.compose(dp_accounting.SampledWithoutReplacementDpEvent(10, 1, gaussian), 50)
-    seen = epsilon_bounds(drawn("fraction", 0.1, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
+    library.compose(dp_accounting.SampledWithoutReplacementDpEvent(hospitals, asked, gaussian), 50)
+    rate = asked / hospitals
+    seen = epsilon_bounds(drawn("fraction", rate, 16.0, 2, 50), 0.01)["hospital", "replace-one"]
     assert seen.accountant == "rdp"
-    assert seen.epsilon == pytest.approx(library.get_epsilon(0.01), rel=0.05)  # other orders
-    poisson = epsilon_bounds(drawn("poisson", 0.1, 16.0, 2, 50), 0.01)["hospital", "add-or-remove"]
+    assert seen.epsilon == pytest.approx(library.get_epsilon(0.01), rel=0.01)  # other orders
+    poisson = epsilon_bounds(drawn("poisson", rate, 16.0, 2, 50), 0.01)["hospital", "add-or-remove"]
     assert seen.epsilon > poisson.epsilon  # no Poisson figure for a draw that is not Poisson
 
 

@@ -117,3 +117,11 @@ def test_a_mixture_of_very_many_kinds_is_still_a_bound(kinds: int) -> None:
     mean = sum(square for square, _ in squares) / kinds
     assert mixture_epsilon([(mean, kinds)], 0.5, 0.01) <= epsilon * 1.001
     assert epsilon < 1.15 * mixture_epsilon([(mean, kinds)], 0.5, 0.01)
+
+
+@pytest.mark.parametrize("kinds", [65, 130, 1000])
+def test_very_many_kinds_far_apart_are_bounded_from_above(kinds: int) -> None:
+    """Where everyone takes part the truth is known: μ² = Σ μ_t²."""
+    squares = [(0.01 * 100 ** (number / kinds), 1) for number in range(kinds)]
+    truth = gaussian_epsilon(math.sqrt(sum(square for square, _ in squares)), 0.01)
+    assert truth <= mixture_epsilon(squares, 1.0, 0.01) <= 1.2 * truth
