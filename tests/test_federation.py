@@ -18,6 +18,7 @@ import silodp.noise.streams
 import silodp.pretraining.hospitals
 import silodp.runs.rehearsal
 from silodp import Cohort, Experiment, resume, train
+from silodp.clipping import QuantileClipping
 from silodp.diagnostics import Unprotected
 from silodp.engines.in_process import InProcess
 from silodp.errors import InputError
@@ -191,6 +192,31 @@ def test_the_recipe_for_hospitals_lets_nothing_but_releases_reach_the_server(
     first = trace(one, cohort, tmp_path / "a", monkeypatch)
     second = trace(two, other, tmp_path / "b", monkeypatch, factor=1e3)
     assert differences(first, second) == set()
+
+
+def test_every_release_is_on_disk_before_the_next_parameters_or_c_are_made_of_it(
+    experiment: Experiment, cohort: Cohort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between must find it counted: somebody may have seen what was made of it."""
+    made, state = federation(experiment.change(clipping={"rule": "quantile"}), cohort)
+    written: dict[str, list[int]] = {"θ": [], "C": []}
+    step, next_bound = made.optimizer.step, QuantileClipping.next_bound
+
+    def looking(what: str) -> None:
+        written[what].append(len(records(tmp_path, "ledger")))
+
+    def watched_step(*given: Any) -> Any:
+        looking("θ")
+        return step(*given)
+
+    def watched_bound(*given: Any) -> Any:
+        looking("C")
+        return next_bound(*given)
+
+    monkeypatch.setattr(QuantileClipping, "next_bound", watched_bound)
+    watched = replace(made, optimizer=replace(made.optimizer, step=watched_step))
+    assert len(list(watched.rounds(state, Ledger(tmp_path / "ledger")))) == 3
+    assert written == {"θ": [2, 4, 6], "C": [2, 4, 6]}  # an update and the quantile bits in each round
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -435,6 +461,18 @@ def test_after_a_crash_the_rounds_tell_all_that_was_released(
     for line, releases in zip(lines, (3, 4, 5), strict=True):
         expected = gaussian_epsilon(math.sqrt(releases) * 2 / 0.5, 0.1)
         assert line["epsilon"]["hospital"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["fixed", "closed-form"])
+def test_a_hospital_with_fewer_images_than_an_intermediary_needs_is_refused(
+    rule: str, experiment: Experiment, cohort: Cohort
+) -> None:
+    """Not split, it would be one intermediary of too few images. Each trains on 12."""
+    enough = experiment.change(intermediaries={"rule": rule, "min_samples": 12})
+    assert federation(enough, cohort)[1].intermediaries == 1
+    words = r"hospital-0 has 12 training images, fewer than intermediaries\.min_samples = 13"
+    with pytest.raises(InputError, match=words):
+        federation(enough.change(intermediaries__min_samples=13), cohort)
 
 
 @pytest.mark.parametrize(
