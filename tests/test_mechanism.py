@@ -121,6 +121,21 @@ def test_one_hospital_moves_the_sum_by_at_most_v_times_C_even_if_it_lies(
     assert float(moved) <= v * bound * (1 + 1e-3)  # the difference of two single-precision means
 
 
+@pytest.mark.parametrize("excess", [1e-9, 3e-8])
+@pytest.mark.parametrize("bound", [0.3, 0.7, 1.0])
+def test_a_lie_that_is_hardly_one_is_brought_below_the_limit_as_well(bound: float, excess: float) -> None:
+    """Without noise, and in whole numbers below 2²⁴, which single precision holds: exact figures."""
+    mechanism, asked = mechanism_of(0.3, hospitals=1), plan(v=1, bound=bound, size=500)
+    most, unit = sensitivity(bound, 1), spacing(bound, 500)
+    longer = most / unit * (1 + excess)
+    lie = torch.full((500,), math.floor(longer / math.sqrt(500)), dtype=torch.float64)
+    lie[: math.ceil((longer**2 - float(lie.square().sum())) / (2 * float(lie[0]) + 1))] += 1
+    assert most * (1 + excess / 2) < float(lie.norm()) * unit < most * (1 + excess + 5e-9)
+    sent = Contribution("h0", 1, asked.digest, torch.cat([lie, doubles(0)]))
+    seen, _ = mechanism.decode(asked, ["h0"], [sent], lambda hidden, _, count: 0 * hidden[:count])
+    assert most * (1 - 3e-6) < float(seen.mean.double().norm()) <= most
+
+
 def test_lying_bits_are_held_to_what_v_intermediaries_can_send() -> None:
     mechanism = mechanism_of(0.0, "quantile")
     seen = release(mechanism, plan(v=2), ("h0", torch.zeros(SIZE), 1e9))

@@ -243,7 +243,8 @@ class Mechanism(Releases):
             limit += of_bits * _TAIL
         if length > most:
             numbers = numbers.clone()
-            numbers[:-1] = numbers[:-1].mul(clip_factor(torch.tensor(length), most)).trunc_()
+            factor = clip_factor(torch.tensor(length, dtype=torch.float64), most)
+            numbers[:-1] = numbers[:-1].mul(factor).trunc_()
         if abs(bits) > limit:
             numbers = torch.cat([numbers[:-1], numbers[-1:].clamp(-limit, limit)])
         return numbers
