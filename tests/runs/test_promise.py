@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from silodp.privacy.gaussian import gaussian_epsilon
-from silodp.runs.promise import chance, detection, promises, promises_in_words, strength
+from silodp.runs.promise import Promise, chance, detection, promises, promises_in_words, strength
 from silodp.runs.schema import EpsilonRecord
 
 
@@ -25,6 +25,20 @@ def test_closed_forms() -> None:
     assert detection(6.0, 0.1) == pytest.approx(1 - math.exp(-6) * 0.89)
     assert detection(3635.0, 0.1) == 1
     assert detection(math.inf, 0.1) == 1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "said"),
+    [
+        (0.0, 0.0, "at most 1"),  # the false alarms
+        (1.0, 0.05, "at most 8"),  # 5 + e, and no more than 7 would be false
+        (6.0, 0.1, "all 100, as far as ε can tell"),  # 99.8
+        (4.0, 0.1, "at most 65"),  # 64.6
+        (math.inf, 0.1, ""),
+    ],
+)
+def test_of_100_at_most_so_many_is_never_too_few(epsilon: float, delta: float, said: str) -> None:
+    assert Promise("a hospital", epsilon, delta, "").recognised == said
 
 
 def test_words_grow_weaker() -> None:
