@@ -179,6 +179,19 @@ def test_another_delta_written_into_the_experiment_is_noticed(run: Path) -> None
     assert read_statement(run).problems == ("experiment.toml is not what the run was started with",)
 
 
+def test_a_forged_chance_of_taking_part_is_noticed(cohort: Cohort, tmp_path: Path) -> None:
+    """One of three as if it were one of six: ε would be smaller."""
+    tree = SMALL | {"intermediaries": {"rule": "fixed"}, "participation": {"rule": "poisson", "rate": 1 / 3}}
+    run = train(Experiment.build(tree), cohort=cohort, out=tmp_path / "run", device="cpu").folder
+    honest = read_statement(run)
+    assert honest.problems == ()
+    forge(run, lambda events: [replace(event, sampling_rate=1 / 6) for event in events])
+    forged = read_statement(run)
+    assert forged.epsilon["hospital"] < honest.epsilon["hospital"]  # type: ignore[operator]
+    for number in (1, 2):
+        assert f"round {number}: «model update» is not what the experiment asks for" in forged.problems
+
+
 @pytest.mark.parametrize("rule", ["all", "fraction"])
 def test_a_run_with_members_is_in_order_and_says_how_many_trained(
     rule: str, cohort: Cohort, tmp_path: Path
