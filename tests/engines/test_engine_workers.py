@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from silodp import Cohort, Experiment, InputError, resume, train
 from silodp.engines.in_process import InProcess
 from silodp.engines.workers import Workers, workers_for
+from silodp.messages import RoundPlan
 from silodp.runs.build import build
 
 CPU = torch.device("cpu")
@@ -115,6 +116,20 @@ def workers_of(cohort: Cohort, count: int = 2) -> Workers:
     engine = build(experiment(), cohort=cohort, workers=count, device="cpu").engine
     assert isinstance(engine, Workers)
     return engine
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_diagnostics_are_those_of_the_last_plan(workers: int, cohort: Cohort) -> None:
+    """The λ of Eq. 2 by another round's norms would be no λ of this one."""
+    parts = build(experiment(), cohort=cohort, workers=workers, device="cpu")
+    engine, names = parts.engine, [one.name for one in cohort.hospitals]
+    told = []
+    for number, (asked, diagnose) in enumerate([(names, True), (names[:1], True), (names, False)], start=1):
+        plan = RoundPlan(number, parts.model.values.clone(), 2, 0.5)
+        assert [answer.hospital for answer in engine.train(plan, asked, diagnose=diagnose)] == asked
+        told.append([*engine.diagnostics])
+    engine.close()
+    assert told == [names, names[:1], []]
 
 
 def test_closing_ends_the_processes(cohort: Cohort) -> None:
