@@ -490,3 +490,9 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     make_report([runs["ct"]], tmp_path / "x.html", on_progress=lambda stage, *_: worked.append(stage))
     assert worked  # the work is told of
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "x.html"]
+
+
+def test_a_run_without_privacy_is_not_to_be_passed_on(pages: dict[str, Path]) -> None:
+    assert "Pass on the model, not the page." in pages["mri"].read_text()
+    assert "Do not pass it on." in pages["plain"].read_text()
+    assert "Pass on the model" not in pages["plain"].read_text()

@@ -62,6 +62,14 @@ def test_at_the_command_line(tmp_path: Path) -> None:
     predicted = command_line("predict", folder, data, "--out", tmp_path / "masks", "--device", "cpu")
     assert predicted.returncode == 0, predicted.stderr
     assert command_line("runs", tmp_path, "--json").stdout.count('"folder"') == 1  # it is no run
+    for command in (
+        ("report", folder), ("personalise", folder, "--hospital", "a"),
+        ("export", folder, "--out", tmp_path / "model.onnx"),
+        ("evaluate", folder, data, "--page", tmp_path / "page.html"),
+    ):  # fmt: skip
+        refused = command_line(*command)
+        assert refused.returncode == 2
+        assert "run-a: a model of one hospital, by `silodp personalise`" in refused.stderr
     again = command_line("personalise", run, "--hospital", "a")
     assert again.returncode == 2
     assert "exists already" in again.stderr

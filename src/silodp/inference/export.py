@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from silodp.errors import InputError
 from silodp.files import refuse_filled, replacing, write_atomically, write_json
 from silodp.inference.predictor import Predictor, output_count
 from silodp.models.kinds import OwnNetwork
-from silodp.runs.folder import read_summary
-from silodp.runs.schema import or_nan
+from silodp.runs.folder import read_summary, refuse_personal
+from silodp.runs.schema import or_infinite, or_nan
 
 SAME = 1e-4  # tolerance between the probabilities of two programs
 
@@ -50,6 +52,8 @@ def export(predictor: Predictor, run: Path, form: str, out: Path) -> str:
     if form not in FORMS:
         raise InputError(f"--format {form}: choose {', '.join(FORMS)}")
     refuse_filled(out)
+    if form != "torch":
+        refuse_personal(run, "only --format torch can be written of it, for the hospital itself")
     return FORMS[form](predictor, run, out)
 
 
@@ -75,10 +79,12 @@ def _onnx(predictor: Predictor, run: Path, out: Path) -> str:
         expected = torch.cat([model(one) for one in torch.split(images, 1)]).numpy()
     mixes = predictor.mixes_images(images)
     free = None if mixes else {"images": {0: torch.export.Dim("n")}}
-    program = torch.onnx.export(
-        model, (images[:1] if mixes else images,), input_names=["images"], output_names=["probabilities"],
-        dynamo=True, dynamic_shapes=free, verbose=False,
-    )  # fmt: skip
+    with warnings.catch_warnings(action="ignore"):  # of PyTorch about its own parts
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        program = torch.onnx.export(
+            model, (images[:1] if mixes else images,), input_names=["images"], output_names=["probabilities"],
+            dynamo=True, dynamic_shapes=free, verbose=False,
+        )  # fmt: skip
     assert program is not None
     program.model.metadata_props.update(_facts(predictor, run))
     write_atomically(out, program.model_proto.SerializeToString())
@@ -180,8 +186,8 @@ def _facts(predictor: Predictor, run: Path) -> dict[str, str]:
         "task": summary["task"],
         "classes": ", ".join(predictor.classes),
         "preparation": predictor.preparation.in_words,
-        "epsilon_hospital": str(summary["epsilon"]["hospital"]),
-        "epsilon_intermediary": str(summary["epsilon"]["intermediary"]),
+        "epsilon_hospital": str(or_infinite(summary["epsilon"]["hospital"])),
+        "epsilon_intermediary": str(or_infinite(summary["epsilon"]["intermediary"])),
         "delta": str(summary["delta"]),
         "not_covered_by_epsilon": "; ".join(summary["not_covered_by_epsilon"]),
         "ledger": summary["ledger"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from silodp.errors import InputError
 from silodp.experiment import ResolvedExperiment
 from silodp.privacy.events import UNITS, Unit
-from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.folder import RunFolder, read_experiment, refuse_personal
 from silodp.runs.schema import CohortFile, ModelTest, RoundRecord, Summary, Tested, or_infinite
 from silodp.runs.statement import Statement, read_statement
 from silodp.tasks import task_named
@@ -98,6 +98,8 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Reads runs in the given order; several get letters as labels."""
     if not folders:
         raise InputError("report: give the folder of a run, such as runs/demo-1")
+    for folder in folders:
+        refuse_personal(folder, "give the folder of the run, or use `silodp evaluate` without --page")
     experiments = [read_experiment(folder) for folder in folders]
     names = [experiment.name for experiment in experiments]
     if len(set(names)) < len(names):  # seeds of one experiment, say

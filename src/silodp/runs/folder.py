@@ -61,6 +61,8 @@ if TYPE_CHECKING:  # it takes seconds to import, and whoever reads a run's lines
 
 CHECKPOINT = {"identity", "ledger", "over", "state", "best"}
 RESTORE = "restore the file"
+PERSONAL = "personal.json"
+"""Written by `silodp personalise` beside a copy of a run's experiment.toml and cohort.json."""
 
 _AFTER_A_CHECKPOINT = (
     "cohort.json", "metrics.jsonl", "model.safetensors", "model-best.safetensors", "MODEL_CARD.md",
@@ -284,6 +286,14 @@ def read_summary(folder: Path) -> Summary:
         path = folder / "summary.json"
         raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {folder}`")
     return summary
+
+
+def refuse_personal(folder: Path, what: str) -> None:
+    """Refuses the folder of a personal model for what needs a run: it has none of its releases."""
+    if (folder / PERSONAL).is_file():
+        raise InputError(
+            f"{folder}: a model of one hospital, by `silodp personalise`, which must stay there; {what}"
+        )
 
 
 class OtherFormat(InputError):

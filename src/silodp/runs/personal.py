@@ -26,7 +26,7 @@ from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
 from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, named_network, with_start_values
-from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.folder import PERSONAL, RunFolder, read_experiment, refuse_personal
 from silodp.tasks.scores import Scores, score
 
 OnStep = Callable[[str, int, int], None]
@@ -87,6 +87,7 @@ def personalise(
         device: "auto", "cpu" or "cuda".
         on_step: told which model is trained, and how many of its epochs are done.
     """
+    refuse_personal(run, "give the folder of the run")
     experiment, tuning = read_experiment(run), tuning or Tuning()
     if cohort is None:
         if isinstance(experiment.cohort, DeployedCohort):
@@ -135,7 +136,7 @@ def write_personal(personal: Personal, run: Path, tuning: Tuning, folder: Path) 
         },
         "note": note,
     }
-    write_json(folder / "personal.json", record)
+    write_json(folder / PERSONAL, record)
 
 
 def _named(cohort: Cohort, name: str) -> HospitalData:
