@@ -133,7 +133,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="onnx, monai or torch.")] = "onnx",
     best: Which = False,
 ) -> None:
-    """Write the model for other programs, with both ε and what they do not cover."""
+    """Write the model for other programs; ONNX files and bundles say both ε and what they do not cover."""
     from silodp.inference.export import export as write
     from silodp.inference.predictor import load
 
