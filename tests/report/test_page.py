@@ -192,8 +192,11 @@ def test_the_numbers_are_those_of_the_run(
     intervals, tried = (result["test"]["last"][key] for key in ("intervals", "tried"))
 
     def with_interval(hospital: str, name: str, places: int) -> list[str]:
-        low, high = (f"{edge:.{places}f}" for edge in intervals["hospitals"][hospital][name])
-        return [f"{last[hospital][name]:.{places}f}", f"({low}–{high})"]
+        edges = intervals["hospitals"][hospital][name]
+        shown = [f"{last[hospital][name]:.{places}f}"]
+        if None not in edges:  # where more than one patient was tested
+            shown.append("({}–{})".format(*(f"{edge:.{places}f}" for edge in edges)))
+        return shown
 
     assert rows == [
         [
@@ -324,10 +327,11 @@ def test_several_runs_side_by_side(browser: Browser, pages: dict[str, Path], run
             for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")]  # fmt: skip
     assert [row[0] for row in rows] == ["A plain", "B mri", "C ct", "D unfinished"]
     mri = summary(runs["mri"])
-    low, high = mri["test"]["last"]["intervals"]["mean"]["dice"]
+    edges = mri["test"]["last"]["intervals"]["mean"]["dice"]
+    interval = "" if None in edges else " ({:.3f}–{:.3f})".format(*edges)
     assert rows[1][1:5] == [
         f"{mri['epsilon']['hospital']:,.1f}", f"{mri['epsilon']['intermediary']:,.1f}",
-        f"{mri['test']['last']['mean']['dice']:.3f} ({low:.3f}–{high:.3f})", "–",
+        f"{mri['test']['last']['mean']['dice']:.3f}{interval}", "–",
     ]  # fmt: skip
     assert rows[0][1:3] == ["∞", "∞"]
     assert rows[3][-1] == "2 of 3, unfinished"
