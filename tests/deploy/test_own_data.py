@@ -13,9 +13,9 @@ from discs_run import discs, write_discs
 from network import Federation
 from PIL import Image
 
-from silodp import Cohort, Experiment, InputError
+from silodp import Cohort, Experiment, InputError, train
 from silodp.deploy.config import SiteCohort, SiteSettings
-from silodp.deploy.own_data import loader
+from silodp.deploy.own_data import hospital_in_form_of, loader
 from silodp.facts import facts_of
 
 ASKED = Experiment.build({"cohort": {"kind": "deployed", "image_size": 32}})
@@ -113,6 +113,23 @@ def test_hospitals_whose_classes_have_other_names_do_not_train_together(tmp_path
     says = r"differ \(Bern: .* a class \(none, glioma\); Cork: .* a class \(none, metastasis\)"
     with pytest.raises(InputError, match=says):
         together.run(classifying(deployment__deadline=60.0, diagnostics=False))
+
+
+def test_own_classes_of_other_names_than_the_models_are_refused(tmp_path: Path) -> None:
+    files = write_classes(tmp_path / "data", "none", "glioma")
+    own = {
+        "task": "classification", "rounds": 1, "cohort.kind": "folder", "cohort.path": str(files),
+        "cohort.hospitals": 2, "cohort.image_size": 32, "model.kind": "resnet", "model.features": 4,
+        "intermediaries.rule": "fixed",
+    }  # fmt: skip
+    run = train(Experiment.build({}, own), out=tmp_path / "run", device="cpu").folder
+    for second, alike in (("glioma", True), ("metastasis", False)):
+        data = write_classes(tmp_path / second, "none", second)
+        if alike:
+            assert hospital_in_form_of(run, "mine", {"path": str(data)}).hospitals[0].name == "mine"
+        else:
+            with pytest.raises(InputError, match="the model knows none, glioma; name them alike"):
+                hospital_in_form_of(run, "mine", {"path": str(data)})
 
 
 def test_simulated_hospitals_only_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
     cohort = _load({**form, **given})
     own = _select_hospital(cohort, hospital if len(cohort.hospitals) > 1 else None)
     _refuse_unclear_numbers(own.classes, own.train.targets.ndim == 1, form.get("classes"))
+    known = [str(name) for name in facts["classes"]]
+    named = "classes" in form and not any(name.isdecimal() for name in (*own.classes, *known))
+    if named and list(own.classes) != known:
+        raise InputError(
+            f"{given.get('path')}: the classes {', '.join(own.classes)}, and the model knows "
+            f"{', '.join(known)}; name them alike"
+        )
     return Cohort(cohort.name, (replace(own, name=hospital),)).check(form.get("classes"))
 
 
