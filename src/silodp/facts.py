@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from silodp.cohorts.cohort import HospitalData
+from silodp.cohorts.cohort import HospitalData, all_numbers
 from silodp.errors import InputError, short
 from silodp.experiment import Experiment
 from silodp.files import as_record
@@ -75,7 +75,7 @@ def facts_of(hospital: HospitalData, experiment: Experiment) -> HospitalFacts:
     least = experiment.intermediaries.min_samples
     channels, height, width = train.images.shape[1:]
     outputs = experiment.cohort.classes or task.outputs(train.targets)
-    numbered = all(name.isdecimal() for name in hospital.classes) or (task.target == "mask" and outputs == 1)
+    numbered = all_numbers(hospital.classes) or (task.target == "mask" and outputs == 1)
     return HospitalFacts(
         name=hospital.name,
         train=len(train),

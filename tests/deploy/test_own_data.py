@@ -102,6 +102,14 @@ def test_names_of_classes_are_told_and_too_few_of_them_are_refused(tmp_path: Pat
         load(classifying(cohort__classes=3))
 
 
+def test_names_that_only_look_like_numbers_are_names(tmp_path: Path) -> None:
+    """01 and 02 are numbered 0 and 1 as any names are, whatever numbers were agreed on."""
+    load = loader(site(), tmp_path, write_classes(tmp_path / "data", "01", "02"))
+    assert facts_of(load(classifying()), classifying()).classes == ("01", "02")
+    with pytest.raises(InputError, match=r"cohort\.classes = 3: the files show 2 \(01, 02\), whose"):
+        load(classifying(cohort__classes=3))
+
+
 def test_hospitals_whose_classes_have_other_names_do_not_train_together(tmp_path: Path) -> None:
     """Both have classes 0 and 1; to one of them 1 is a glioma, to the other a metastasis."""
     loaders = {

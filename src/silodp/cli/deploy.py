@@ -237,10 +237,12 @@ def _check_data(folder: Path, data: Path | None) -> None:
         return
     from silodp.cli.display import counting
     from silodp.cli.display_data import show_findings
-    from silodp.deploy.own_data import as_one_hospital
+    from silodp.deploy.own_data import settings_of_one
 
     with counting("reading files") as on_read:
-        given = as_one_hospital(given, on_read)
+        hospitals = settings_of_one(given, on_read).hospitals
+    if hospitals == 1:  # else as the files, or site.toml, say
+        given["hospitals"] = 1
     findings, _, _ = inspected(given)
     show_findings(findings)
     if not findings.is_clean:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -216,6 +216,11 @@ def _divided(
         first = min(max(edges[0], starts[0]), max(start for start in starts if start < last))
         edges = [first, last]
     return list(order.tensor_split(edges))
+
+
+def all_numbers(names: Sequence[str]) -> bool:
+    """Whether these names of classes are whole numbers."""
+    return all(name.isdecimal() and str(int(name)) == name for name in names)
 
 
 def _check_part(where: str, examples: Examples, like: Examples) -> None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from silodp.cohorts.catalogue import PARTS, Catalogue, OnRead, Problem, Unreadable
-from silodp.cohorts.cohort import Cohort, Examples, HospitalData
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData, all_numbers
 from silodp.cohorts.kinds import CohortSettings, FileCohort, FolderCohort, MaskSettings, StoredCohort
 from silodp.cohorts.mask_values import doubt_of
 from silodp.cohorts.partition import Placement, place
@@ -91,11 +91,6 @@ def _numbered_as_agreed(store: Store, settings: StoredCohort) -> Store:
         )
     targets = np.array(numbers, np.int64)[store.targets]
     return replace(store, targets=targets, classes=tuple(map(str, range(count))))
-
-
-def all_numbers(names: Sequence[str]) -> bool:
-    """Whether these names of classes are whole numbers."""
-    return all(name.isdecimal() and str(int(name)) == name for name in names)
 
 
 def _cache(settings: FileCohort) -> Path:

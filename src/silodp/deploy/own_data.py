@@ -11,6 +11,7 @@ from silodp.deploy.config import SiteSettings
 from silodp.errors import InputError
 
 if TYPE_CHECKING:
+    from silodp.cohorts import CohortSettings
     from silodp.cohorts.catalogue import OnRead
     from silodp.cohorts.cohort import Cohort, HospitalData
     from silodp.experiment import Experiment
@@ -41,10 +42,12 @@ def loader(
 
 def _refuse_unclear_numbers(names: Sequence[str], are_classes: bool, agreed: int | None) -> None:
     """Refuses classes of which other hospitals may have others, so that their numbers would differ there."""
+    from silodp.cohorts.cohort import all_numbers
+
     if not are_classes or not names:
         return
     way_out = "label every image with the number that all hospitals have agreed on for its class"
-    if all(name.isdecimal() for name in names):
+    if all_numbers(names):
         if agreed is None and list(names) != list(map(str, range(len(names)))):
             raise InputError(
                 f"cohort.classes: the labels are {', '.join(names[:6])}; the experiment must set how many "
@@ -65,12 +68,10 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
         hospital: its name; one of those that the files name, if they name several.
         given: settings of the section `cohort`, with a path.
     """
-    from silodp.cohorts.cohort import Cohort
-    from silodp.runs.folder import RunFolder
+    from silodp.cohorts.cohort import Cohort, all_numbers
+    from silodp.runs.folder import read_cohort_file
 
-    facts = RunFolder(run).cohort()
-    if facts is None:
-        raise InputError(f"{run}: the run has no model yet; finish it with `silodp resume {run}`")
+    facts = read_cohort_file(run)
     height, width = facts["size"]
     form: dict[str, Any] = {"channels": facts["channels"]}
     if height == width:
@@ -81,7 +82,7 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
     own = _select_hospital(cohort, hospital if len(cohort.hospitals) > 1 else None)
     _refuse_unclear_numbers(own.classes, own.train.targets.ndim == 1, form.get("classes"))
     known = [str(name) for name in facts["classes"]]
-    named = "classes" in form and not any(name.isdecimal() for name in (*own.classes, *known))
+    named = "classes" in form and not (all_numbers(own.classes) or all_numbers(known))
     if named and list(own.classes) != known:
         raise InputError(
             f"{given.get('path')}: the classes {', '.join(own.classes)}, and the model knows "
@@ -90,7 +91,7 @@ def hospital_in_form_of(run: Path, hospital: str, given: dict[str, Any]) -> Coho
     return Cohort(cohort.name, (replace(own, name=hospital),)).check(form.get("classes"))
 
 
-def as_one_hospital(given: dict[str, Any], on_read: OnRead | None = None) -> dict[str, Any]:
+def settings_of_one(given: dict[str, Any], on_read: OnRead | None = None) -> CohortSettings:
     """The settings of a site's files, which are of one hospital where they name none. Reads the files."""
     from silodp.cohorts import CohortSettings
     from silodp.cohorts.inspection import recognise
@@ -101,17 +102,15 @@ def as_one_hospital(given: dict[str, Any], on_read: OnRead | None = None) -> dic
         raise InputError("cohort.path: missing; give --data PATH, or set it in site.toml")
     settings = CohortSettings.of(**given) if "kind" in given else recognise(given)[0]
     if not isinstance(settings, StoredCohort) or {"partition", "hospitals"} & given.keys():
-        return given
+        return settings
     named = any(row.hospital is not None for row in read_store(settings, on_read).rows)
-    return given if named else {**given, "hospitals": 1}
+    return settings if named else settings.model_copy(update={"hospitals": 1})
 
 
 def _load(given: dict[str, Any]) -> Cohort:
-    from silodp.cohorts import CohortSettings, load_cohort
-    from silodp.cohorts.inspection import recognise
+    from silodp.cohorts import load_cohort
 
-    given = as_one_hospital(given)
-    return load_cohort(CohortSettings.of(**given) if "kind" in given else recognise(given)[0])
+    return load_cohort(settings_of_one(given))
 
 
 def _select_hospital(cohort: Cohort, name: str | None) -> HospitalData:

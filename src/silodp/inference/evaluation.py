@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from silodp.cohorts.catalogue import OnRead
-from silodp.cohorts.cohort import Cohort, Examples, HospitalData
+from silodp.cohorts.cohort import Cohort, Examples, HospitalData, all_numbers
 from silodp.cohorts.inspection import recognise
-from silodp.cohorts.loading import all_numbers, read_store, refuse_unusable
+from silodp.cohorts.loading import read_store, refuse_unusable
 from silodp.cohorts.people import codes, people_of
 from silodp.cohorts.store import Store
 from silodp.errors import InputError

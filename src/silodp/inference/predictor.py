@@ -22,7 +22,7 @@ from silodp.experiment import ResolvedExperiment
 from silodp.local.trainer import LocalTrainer
 from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, network_for
-from silodp.runs.folder import RunFolder, read_experiment
+from silodp.runs.folder import RunFolder, read_cohort_file, read_experiment
 from silodp.runs.schema import CohortFile
 
 AT_ONCE = 256  # images in a chunk
@@ -188,11 +188,7 @@ def load(
         device: "auto", "cpu" or "cuda".
     """
     folder = Path(run)
-    experiment, facts = read_experiment(folder), RunFolder(folder).cohort()
-    if facts is None and (folder / MODELS[which]).exists():
-        raise InputError(f"{folder / 'cohort.json'}: the file is missing; restore it from where the run is")
-    if facts is None:
-        raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
+    experiment, facts = read_experiment(folder), read_cohort_file(folder)
     if model is None and experiment.model.kind == "custom":
         raise InputError(
             f"{folder}: the run was given its network from Python; load it there, with "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from silodp.report.predictions import OnProgress, Predictions, predict
 from silodp.report.reading import Run, find_runs, read_runs
 from silodp.runs.promise import Promise, budget_in_words, promises
 from silodp.runs.record import start_record
-from silodp.runs.schema import ModelTest, or_nan
-from silodp.runs.wording import describe_start, show_epsilon, show_interval
+from silodp.runs.schema import ModelTest
+from silodp.runs.wording import describe_start, show_epsilon, show_interval, undefined_at
 
 GENERATOR = "silodp report"
 """Marks our own pages, which may be overwritten."""
@@ -167,9 +166,9 @@ def main_tiles(run: Run, test: ModelTest | None) -> list[Tile]:
     part = "test" if test else "validation"
     edges = show_interval(test["intervals"]["mean"].get(run.headline)) if test else ""
     remark = f"95 % interval {edges}, mean over hospitals" if edges else "mean over hospitals"
-    values = [or_nan(one.get(run.headline)) for one in test["hospitals"].values()] if test else []
-    if lacking := sum(map(math.isnan, values)):
-        remark += f", {len(values) - lacking} of {len(values)}"
+    if test and (lacking := len(undefined_at(test, run.headline))):
+        count = len(test["hospitals"])
+        remark += f", {count - lacking} of {count}"
     return [*tiles, (f"{metric(run.headline).name} on {part} images", shown(value), remark)]
 
 

@@ -43,7 +43,7 @@ from silodp.files import (
     write_json,
 )
 from silodp.privacy.ledger import Ledger
-from silodp.runs.places import refuse_used
+from silodp.runs.places import PERSONAL, refuse_used
 from silodp.runs.schema import (
     CohortFile,
     RoundRecord,
@@ -61,8 +61,6 @@ if TYPE_CHECKING:  # it takes seconds to import, and whoever reads a run's lines
 
 CHECKPOINT = {"identity", "ledger", "over", "state", "best"}
 RESTORE = "restore the file"
-PERSONAL = "personal.json"
-"""Written by `silodp personalise` beside a copy of a run's experiment.toml and cohort.json."""
 
 _AFTER_A_CHECKPOINT = (
     "cohort.json", "metrics.jsonl", "model.safetensors", "model-best.safetensors", "MODEL_CARD.md",
@@ -286,6 +284,15 @@ def read_summary(folder: Path) -> Summary:
         path = folder / "summary.json"
         raise InputError(f"{path}: the run has no result yet; finish it with `silodp resume {folder}`")
     return summary
+
+
+def read_cohort_file(folder: Path) -> CohortFile:
+    """cohort.json of a run; a run that has none yet is refused."""
+    if (found := RunFolder(folder).cohort()) is not None:
+        return found
+    if (folder / "model.safetensors").exists():
+        raise InputError(f"{folder / 'cohort.json'}: the file is missing; restore it from where the run is")
+    raise InputError(f"{folder}: the run has no model yet; finish it with `silodp resume {folder}`")
 
 
 def refuse_personal(folder: Path, what: str) -> None:

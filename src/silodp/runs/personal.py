@@ -26,7 +26,8 @@ from silodp.local.trainer import LocalTrainer
 from silodp.noise.streams import derive_seed, generator
 from silodp.runs.build import trainer_outside
 from silodp.runs.fitting import load_values, named_network, with_start_values
-from silodp.runs.folder import PERSONAL, RunFolder, read_experiment, refuse_personal
+from silodp.runs.folder import RunFolder, read_experiment, refuse_personal
+from silodp.runs.places import PERSONAL
 from silodp.tasks.scores import Scores, score
 
 OnStep = Callable[[str, int, int], None]

@@ -11,6 +11,9 @@ from silodp.files import refuse_filled
 _BEFORE_A_RUN = {".lock", "versions.json", "versions.json.part", "experiment.toml.part"}
 """Files that a kill during `create` can leave; they are not a run yet."""
 
+PERSONAL = "personal.json"
+"""Written by `silodp personalise` beside a copy of a run's experiment.toml and cohort.json; no run."""
+
 _FILES = ("experiment.toml", "ledger.jsonl", "checkpoint.pt", "summary.json")
 """Any of them makes a folder a run, even a damaged one."""
 
@@ -19,8 +22,8 @@ def runs_in(folder: Path, deep: int = 3) -> Iterator[Path]:
     """Yields the folder if it is a run, else the runs in it, down to `deep` levels."""
     if (folder.parent / "site.toml").is_file():
         return  # a hospital's folder in a deployment, with a ledger over all runs
-    if (folder / "personal.json").is_file():
-        return  # what `silodp personalise` wrote: a model of one hospital, and no run
+    if (folder / PERSONAL).is_file():
+        return
     if any((folder / name).is_file() for name in _FILES):
         yield folder
     elif deep:

@@ -108,6 +108,11 @@ def tested_on(test: ModelTest) -> tuple[int, int | None]:
     return sum(one["images"] for one in tried), sum(known) if len(known) == len(patients) else None
 
 
+def undefined_at(test: ModelTest, metric: str) -> list[str]:
+    """The hospitals on whose test images a metric is not defined."""
+    return [name for name, one in test["hospitals"].items() if math.isnan(or_nan(one.get(metric)))]
+
+
 def describe_test(test: ModelTest, headline: str) -> list[str]:
     """A test figure and what it rests on; and warnings."""
     first, *more = describe_certainty(test, headline)
@@ -130,7 +135,7 @@ def describe_certainty(test: ModelTest, headline: str) -> list[str]:
             f"{or_nan(other['mean'].get(headline)):.3f}: with its norm layers an image's prediction depends "
             "on the others of its batch; with model.norm=group it does not"
         )
-    lacking = [name for name, one in test["hospitals"].items() if math.isnan(or_nan(one.get(headline)))]
+    lacking = undefined_at(test, headline)
     if lacking and len(lacking) < len(test["hospitals"]):
         count = len(test["hospitals"])
         lines.append(

@@ -57,13 +57,12 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
         images: those of them that are images.
     """
     tables = {}
-    for name in files:
-        if name.lower().endswith(".csv") and name.count("/") <= 1 and PurePosixPath(name).name != PATIENTS:
-            columns, rows = read_table(root / name)
-            known = {column.strip().lower(): column for column in columns if column}
-            named, classed = _column(known, NAMES), _column(known, CLASSES)
-            if named and classed:
-                tables[name] = (known, named, classed, rows)
+    for name in _tables(files):
+        columns, rows = read_table(root / name)
+        known = {column.strip().lower(): column for column in columns if column}
+        named, classed = _column(known, NAMES), _column(known, CLASSES)
+        if named and classed:
+            tables[name] = (known, named, classed, rows)
     if not tables:
         return None
     found: dict[str, dict[str, str]] = {"label": {}, "patient": {}, "hospital": {}}
@@ -91,14 +90,19 @@ def read_labels(root: Path, files: Sequence[str], images: Sequence[str]) -> Labe
 
 def tables_without_classes(root: Path, files: Sequence[str]) -> str:
     """Names a csv file that `read_labels` passes over, and what it looks for; empty where there is none."""
-    tables = [name for name in files if name.lower().endswith(".csv") and not name.endswith(PATIENTS)]
-    if not tables:
+    if not (tables := _tables(files)):
         return ""
     columns = ", ".join(read_table(root / tables[0])[0]) or "none"
     return (
         f"; {tables[0]} has the columns {columns}, and a csv of classes needs one of {', '.join(NAMES)} and "
         f"one of {', '.join(CLASSES)}"
     )
+
+
+def _tables(files: Sequence[str]) -> list[str]:
+    """The csv files that may have classes: in the root or its folders."""
+    near = (name for name in files if name.lower().endswith(".csv") and name.count("/") <= 1)
+    return [name for name in near if PurePosixPath(name).name != PATIENTS]
 
 
 def _column(known: Mapping[str, str], names: Sequence[str]) -> str | None:
